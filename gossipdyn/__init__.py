@@ -1,0 +1,1 @@
+"""Order-parameter dynamics of SGD and of gossip averaging between workers."""
