@@ -1,1 +1,54 @@
-"""Order-parameter dynamics of SGD and of gossip averaging between workers."""
+"""How two-layer networks learn, and what gossip averaging between workers does to it.
+
+    weights            W  --sgd step-->  W'   --mix(A)-->  W''        simulation.py   finite N
+      | overlaps()         |                 |
+      v                    v                 v
+    overlaps, N     (Q,R) --chain step-> (Q,R)' --mix(A)-> (Q,R)''    markov.py       equal in law
+      | N -> infinity      |                 |
+      v                    v                 v
+    overlaps, limit (Q,R) ----flow-----> (Q,R)' --mix(A)-> (Q,R)''    ode.py          the limit
+
+Rows are the three engines. The vertical arrow is overlaps(). The right-hand arrow is one function,
+mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights)), exactly.
+"""
+
+from .gaussian import Activation, erf, linear
+from .generalisation import mean_risk, risk
+from .gossip import complete, from_edges, mix, path, ring, spectral_gap, star
+from .ode import drift, flow, noise, rate
+from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
+from .problem import Problem
+from .rounds import Diverged, Engine, run
+from .trajectory import VERSION as __version__
+from .trajectory import Trajectory
+
+__all__ = [
+    "Activation",
+    "Diverged",
+    "Engine",
+    "Overlaps",
+    "Problem",
+    "Trajectory",
+    "Weights",
+    "__version__",
+    "complete",
+    "cosines",
+    "drift",
+    "erf",
+    "flow",
+    "from_edges",
+    "lift",
+    "linear",
+    "mean_risk",
+    "mix",
+    "noise",
+    "overlaps",
+    "path",
+    "random_start",
+    "rate",
+    "ring",
+    "risk",
+    "run",
+    "spectral_gap",
+    "star",
+]

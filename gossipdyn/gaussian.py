@@ -1,0 +1,245 @@
+"""Activation functions and their averages over jointly Gaussian fields.
+
+Every drift and every noise term of the theory is an average of products of an activation g and
+its slope g' over two, three or four zero-mean Gaussian fields with covariance C:
+
+    I2 = <g(a) g(b)>    I3 = <g'(a) b g(c)>    I4 = <g'(a) g'(b) g(c) g(d)>    J2 = <g'(a) g'(b)>
+
+By Stein's lemma I3 = C_ab H2(a, c) + C_bc J2(a, c) with H2 = <g''(a) g(c)>, so every drift needs
+averages of two fields only. Chapter `from_sgd_to_ode` derives the formulas for erf.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import erf as _erf_function
+
+ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
+
+
+@dataclass(frozen=True)
+class Activation:
+    """An activation function g, its slope, and its Gaussian averages.
+
+    Attributes
+    ----------
+    name : str
+    g, dg : the function and its slope on NumPy arrays.
+    torch_g, torch_dg : the same on torch tensors (`dg` is always the slope of `g`).
+    odd : whether g(-x) = -g(x).
+    i2, j2, h2 : <g(a) g(b)>, <g'(a) g'(b)>, <g''(a) g(b)> as functions of the entries
+        (c_aa, c_ab, c_bb), which broadcast; they do not check their input.
+    i4 : <g'(a) g'(b) g(c) g(d)> of covariances (..., 4, 4).
+    square : (C, K, c) -> (..., K, K): <g'_i g'_j (sum_a c_a g_a)^2> for i, j among the first K
+        of n fields, C (..., n, n), c (..., n): all four-field averages of the noise in one go.
+    """
+
+    name: str
+    g: Callable
+    dg: Callable
+    torch_g: Callable
+    torch_dg: Callable
+    odd: bool
+    i2: Callable
+    j2: Callable
+    h2: Callable
+    i4: Callable
+    square: Callable
+
+    def I2(self, C):
+        """<g(a) g(b)> for covariances C (..., 2, 2). Equation :eq:`eq-I2`; Saad & Solla (1995).
+
+        Raises ValueError for a C that is not a finite covariance of 2 fields.
+        """
+        C = _covariance(C, 2)
+        return self.i2(C[..., 0, 0], C[..., 0, 1], C[..., 1, 1])
+
+    def I3(self, C):
+        """<g'(a) b g(c)> for covariances C (..., 3, 3). Equation :eq:`eq-I3`; Saad & Solla (1995).
+
+        Raises ValueError for a C that is not a finite covariance of 3 fields.
+        """
+        C = _covariance(C, 3)
+        pair = C[..., 0, 0], C[..., 0, 2], C[..., 2, 2]
+        return C[..., 0, 1] * self.h2(*pair) + C[..., 1, 2] * self.j2(*pair)
+
+    def I4(self, C):
+        """<g'(a) g'(b) g(c) g(d)>, C (..., 4, 4). Equation :eq:`eq-I4`; Saad & Solla (1995).
+
+        Raises ValueError for a C that is not a finite covariance of 4 fields.
+        """
+        return self.i4(_covariance(C, 4))
+
+    def J2(self, C):
+        """<g'(a) g'(b)> for covariances C (..., 2, 2). Equation :eq:`eq-J2`.
+
+        Raises ValueError for a C that is not a finite covariance of 2 fields.
+        """
+        C = _covariance(C, 2)
+        return self.j2(C[..., 0, 0], C[..., 0, 1], C[..., 1, 1])
+
+    def __repr__(self):
+        return f"gossipdyn.{self.name}"
+
+
+def _covariance(C, k):
+    C = np.asarray(C, dtype=float)
+    if C.shape[-2:] != (k, k):
+        raise ValueError(
+            f"a covariance of {k} fields has shape (..., {k}, {k}), got {C.shape}: "
+            "pick the rows and columns of the fields you average over"
+        )
+    if not np.all(np.isfinite(C)):
+        raise ValueError(f"the covariance holds NaN or infinity:\n{C}")
+    if not np.allclose(C, np.swapaxes(C, -1, -2), rtol=1e-9, atol=0):
+        raise ValueError(f"a covariance is symmetric, got\n{C}")
+    eigenvalues = np.linalg.eigvalsh(C)
+    if np.any(eigenvalues[..., 0] < -ROUNDING * np.abs(eigenvalues[..., -1])):
+        raise ValueError(
+            f"no fields have this covariance: its smallest eigenvalue is "
+            f"{eigenvalues[..., 0].min():.3g}, a covariance has none below 0"
+        )
+    return C
+
+
+def _asin(x):
+    """asin, with arguments that rounding has pushed beyond 1 brought back."""
+    return np.arcsin(np.clip(x, -1.0, 1.0))
+
+
+# erf: g(x) = erf(x / sqrt 2), g'(x) = sqrt(2/pi) exp(-x^2 / 2)
+
+
+def _erf_g(x):
+    return _erf_function(x / np.sqrt(2))
+
+
+def _erf_dg(x):
+    return np.sqrt(2 / np.pi) * np.exp(-x * x / 2)
+
+
+def _erf_torch_g(x):
+    return (x * 0.5**0.5).erf()
+
+
+def _erf_torch_dg(x):
+    return (x * x * -0.5).exp() * (2 / np.pi) ** 0.5
+
+
+def _erf_i2(caa, cab, cbb):
+    return 2 / np.pi * _asin(cab / np.sqrt((1 + caa) * (1 + cbb)))
+
+
+def _erf_j2(caa, cab, cbb):
+    return 2 / np.pi / np.sqrt((1 + caa) * (1 + cbb) - cab * cab)
+
+
+def _erf_h2(caa, cab, cbb):
+    return -cab / (1 + caa) * _erf_j2(caa, cab, cbb)
+
+
+def _erf_tilt(C, i, j):
+    """Covariance of all fields under the weight g'_i g'_j, for index arrays i, j (pairs,).
+
+    The product of the two slopes is a Gaussian in the fields i, j; multiplying a Gaussian by it
+    gives a Gaussian again: C - C_.B (1 + C_BB)^-1 C_B. with B = {i, j}. Returns (..., pairs, n, n)
+    and the normalisation <g'_i g'_j> (..., pairs).
+    """
+    ci, cj = C[..., i, :], C[..., j, :]
+    a, b, d = 1 + C[..., i, i], C[..., i, j], 1 + C[..., j, j]
+    det = (a * d - b * b)[..., None]
+    left_i = (d[..., None] * ci - b[..., None] * cj) / det
+    left_j = (a[..., None] * cj - b[..., None] * ci) / det
+    tilted = (
+        C[..., None, :, :]
+        - left_i[..., :, None] * ci[..., None, :]
+        - left_j[..., :, None] * cj[..., None, :]
+    )
+    return tilted, 2 / np.pi / np.sqrt(det[..., 0])
+
+
+def _erf_i4(C):
+    tilted, norm = _erf_tilt(C, np.array([0]), np.array([1]))
+    return (norm * _erf_i2(tilted[..., 2, 2], tilted[..., 2, 3], tilted[..., 3, 3]))[..., 0]
+
+
+def _erf_square(C, K, c):
+    i, j = np.triu_indices(K)
+    tilted, norm = _erf_tilt(C, i, j)
+    scale = 1 / np.sqrt(1 + np.diagonal(tilted, axis1=-2, axis2=-1))
+    angles = _asin(tilted * scale[..., :, None] * scale[..., None, :])
+    pairs = 2 / np.pi * norm * np.einsum("...a,...pab,...b->...p", c, angles, c, optimize=False)
+    return _symmetric(pairs, i, j, K)
+
+
+def _symmetric(pairs, i, j, K):
+    """(..., pairs) -> (..., K, K), from the upper triangle."""
+    full = np.empty((*pairs.shape[:-1], K, K))
+    full[..., i, j] = pairs
+    full[..., j, i] = pairs
+    return full
+
+
+erf = Activation(
+    name="erf",
+    g=_erf_g,
+    dg=_erf_dg,
+    torch_g=_erf_torch_g,
+    torch_dg=_erf_torch_dg,
+    odd=True,
+    i2=_erf_i2,
+    j2=_erf_j2,
+    h2=_erf_h2,
+    i4=_erf_i4,
+    square=_erf_square,
+)
+
+
+# linear: g(x) = x
+
+
+def _linear_g(x):
+    return x
+
+
+def _linear_dg(x):
+    return x * 0 + 1
+
+
+def _linear_i2(caa, cab, cbb):
+    return cab + 0 * (caa + cbb)
+
+
+def _linear_j2(caa, cab, cbb):
+    return 1 + 0 * (caa + cab + cbb)
+
+
+def _linear_h2(caa, cab, cbb):
+    return 0 * (caa + cab + cbb)
+
+
+def _linear_i4(C):
+    return C[..., 2, 3]
+
+
+def _linear_square(C, K, c):
+    error = np.einsum("...a,...ab,...b->...", c, C, c)
+    return error[..., None, None] * np.ones((K, K))
+
+
+linear = Activation(
+    name="linear",
+    g=_linear_g,
+    dg=_linear_dg,
+    torch_g=_linear_g,
+    torch_dg=_linear_dg,
+    odd=True,
+    i2=_linear_i2,
+    j2=_linear_j2,
+    h2=_linear_h2,
+    i4=_linear_i4,
+    square=_linear_square,
+)
+
+ACTIVATIONS = {a.name: a for a in (erf, linear)}

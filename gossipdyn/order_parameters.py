@@ -1,0 +1,288 @@
+"""States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
+
+
+@dataclass(frozen=True, eq=False)
+class Overlaps:
+    """The order parameters of P workers with K student units each, before a teacher of M units.
+
+    Attributes
+    ----------
+    Q : (..., P, K, P, K) student-student overlaps w^p_k.w^q_l / N, of all pairs of workers.
+    R : (..., P, K, M) student-teacher overlaps w^p_k.w*_m / N.
+    v : (..., P, K) second layers.
+
+    A leading axis counts runs. Arrays are float64 and read-only; float32 input is promoted.
+    `worker_axes` names the axes that gossip acts on. Raises ValueError for shapes that do not fit,
+    NaN, or a Q that is not symmetric. Chapter `teacher_student`, equation :eq:`eq-overlaps`;
+    Saad & Solla (1995).
+    """
+
+    Q: np.ndarray
+    R: np.ndarray
+    v: np.ndarray
+    worker_axes: ClassVar = {"Q": (-4, -2), "R": (-3,), "v": (-2,)}
+
+    def __post_init__(self):
+        for f in fields(self):
+            object.__setattr__(self, f.name, _frozen_array(getattr(self, f.name), f.name))
+        Q, R, v = self.Q, self.R, self.v
+        if v.ndim < 2 or R.ndim < 3 or R.shape[:-1] != v.shape or Q.shape != v.shape + v.shape[-2:]:
+            raise ValueError(
+                f"Q (..., P, K, P, K), R (..., P, K, M) and v (..., P, K) disagree: got shapes "
+                f"{Q.shape}, {R.shape} and {v.shape} (for one worker use Overlaps.single)"
+            )
+        mirrored = _mirrored(Q)
+        if not np.all(np.abs(Q - mirrored) <= 1e-9 * np.max(np.abs(Q), initial=0)):
+            worst = np.unravel_index(np.argmax(np.abs(Q - mirrored)), Q.shape)
+            raise ValueError(
+                f"Q is not symmetric: {Q[worst]:.6g} at {tuple(map(int, worst))} against "
+                f"{mirrored[worst]:.6g} in the mirrored place; Q holds w_k.w_l / N, give both alike"
+            )
+
+    @classmethod
+    def single(cls, Q, R, v):
+        """Overlaps of one worker (P = 1): Q (K, K), R (K, M), v (K,)."""
+        Q, R, v = (_frozen_array(a, name) for a, name in zip((Q, R, v), "QRv", strict=True))
+        if v.ndim != 1 or R.ndim != 2 or R.shape[0] != v.size or Q.shape != 2 * v.shape:
+            raise ValueError(
+                f"one worker has Q (K, K), R (K, M) and v (K,): got shapes {Q.shape}, {R.shape} "
+                f"and {v.shape}"
+            )
+        return cls(Q=Q[None, :, None, :], R=R[None], v=v[None])
+
+    def __eq__(self, other):
+        return _equal(self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights themselves.
+
+    Attributes
+    ----------
+    W : (..., P, K, N) first layers of the workers.
+    v : (..., P, K) second layers.
+    W_star : (..., M, N) first layer of the teacher, with the same leading axes.
+
+    Arrays are NumPy's or torch tensors (inside sgd). Raises ValueError for shapes that do not fit.
+    """
+
+    W: np.ndarray
+    v: np.ndarray
+    W_star: np.ndarray
+    worker_axes: ClassVar = {"W": (-3,), "v": (-2,)}
+
+    def __post_init__(self):
+        for f in fields(self):
+            if not hasattr(getattr(self, f.name), "new_tensor"):
+                object.__setattr__(self, f.name, _frozen_array(getattr(self, f.name), f.name, None))
+        W, v, W_star = (tuple(a.shape) for a in (self.W, self.v, self.W_star))
+        if len(W) < 3 or v != W[:-1] or W_star[:-2] + W_star[-1:] != W[:-3] + W[-1:]:
+            raise ValueError(
+                f"W (..., P, K, N), v (..., P, K) and W_star (..., M, N) disagree: got shapes "
+                f"{W}, {v} and {W_star}"
+            )
+
+    def __eq__(self, other):
+        return _equal(self, other)
+
+
+def overlaps(w):
+    """The overlaps of weights, accumulated in float64: the vertical arrow of the drawing.
+
+    w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.
+    Chapter `teacher_student`, equation :eq:`eq-overlaps`.
+    """
+    W, v, W_star = (
+        a.double() if hasattr(a, "double") else np.asarray(a, float) for a in (w.W, w.v, w.W_star)
+    )
+    *runs, P, K, N = W.shape
+    rows = W.reshape(*runs, P * K, N)
+    Q = _numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
+    R = _numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
+    return Overlaps(Q=Q, R=R, v=_numpy(v))
+
+
+def field_covariance(T, x):
+    """Covariance of each worker's fields, its K students' then the teacher's: (..., P, n, n).
+
+    n = K + M. x: Overlaps, T (M, M). Equation :eq:`eq-covariance`.
+    """
+    *_, K, M = x.R.shape
+    C = np.empty((*x.R.shape[:-2], K + M, K + M))
+    C[..., :K, :K] = np.einsum("...pkpl->...pkl", x.Q)
+    C[..., :K, K:] = x.R
+    C[..., K:, :K] = np.swapaxes(x.R, -1, -2)
+    C[..., K:, K:] = T
+    return C
+
+
+def gram(T, x):
+    """All overlaps of the P K student rows and the M teacher rows: (..., P K + M, P K + M)."""
+    *runs, P, K, M = x.R.shape
+    T = np.broadcast_to(T, (*runs, M, M))
+    R = x.R.reshape(*runs, P * K, M)
+    return np.block([[x.Q.reshape(*runs, P * K, P * K), R], [np.swapaxes(R, -1, -2), T]])
+
+
+def check_overlaps(problem, x):
+    """Refuse overlaps that no weights have, or that do not fit the problem's teacher."""
+    if not isinstance(x, Overlaps):
+        raise ValueError(f"expected gossipdyn.Overlaps, got {type(x).__name__}")
+    M = x.R.shape[-1]
+    if M != problem.T.shape[0]:
+        raise ValueError(
+            f"R of shape {x.R.shape} speaks of {M} teacher units, the problem's T has shape "
+            f"{problem.T.shape}: R is (..., P, K, M)"
+        )
+    _eigenvalues(gram(problem.T, x))
+
+
+def _eigenvalues(G):
+    """Eigenvalues and vectors of Gram matrices; negative ones beyond rounding are refused."""
+    values, vectors = np.linalg.eigh(G)
+    if np.any(values[..., 0] < -ROUNDING * np.abs(values[..., -1])):
+        raise ValueError(
+            f"no weights have these overlaps: smallest eigenvalue of [[Q, R], [R.T, T]] is "
+            f"{values[..., 0].min():.3g}, it must not be below 0"
+        )
+    return values, vectors
+
+
+def factor(problem, x):
+    """Rows in R^d, d = P K + M, that have the overlaps x exactly, as Weights with N = d.
+
+    Singular overlaps (equal workers) are fine. Raises ValueError for overlaps that no weights have.
+    """
+    check_overlaps(problem, x)
+    values, vectors = _eigenvalues(gram(problem.T, x))
+    values = np.where(values > ROUNDING * 1e-6 * values[..., -1:], values, 0)
+    rows = vectors * np.sqrt(values * values.shape[-1])[..., None, :]
+    *_, P, K, _ = x.R.shape
+    W = rows[..., : P * K, :].reshape(*x.R.shape[:-1], -1)
+    return Weights(W=W, v=x.v, W_star=rows[..., P * K :, :])
+
+
+def lift(problem, x, N, seed=0):
+    """Weights in N dimensions whose overlaps are exactly x, in random directions.
+
+    x: Overlaps (P, K, ...), leading axes pass through (all runs share the directions). N: input
+    dimension, an int >= P K + M. Returns Weights. Raises ValueError for overlaps that no weights
+    have and for an N with too little room. Chapter `teacher_student`.
+    """
+    few = factor(problem, x)
+    d = few.W.shape[-1]
+    check_dimension(N, d, "lift")
+    basis, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((N, d)))
+    basis = (basis * np.sign(np.diagonal(triangle)) * np.sqrt(N / d)).T
+    return Weights(W=few.W @ basis, v=x.v, W_star=few.W_star @ basis)
+
+
+def check_dimension(N, d, who):
+    """Refuse an N that is no whole number, or that leaves no room for d = P K + M rows."""
+    if isinstance(N, bool) or not isinstance(N, int | np.integer):
+        raise ValueError(f"{who} needs N, the input dimension, as a whole number, got {N!r}")
+    if N < d:
+        raise ValueError(f"{who} needs N >= P*K + M = {d} (the rows must fit into R^N), got N={N}")
+
+
+def random_factor(rng, shape, rows, columns):
+    """Lower-trapezoidal factors L (*shape, rows, min(rows, columns)) of Wishart matrices.
+
+    L L^T is distributed as Z Z^T for Z (rows, columns) of standard normals (Bartlett 1933), at a
+    cost independent of the number of columns. rng: two numpy Generators, for the normals and the
+    chis, so that the draws of leading entries do not depend on how many follow.
+    """
+    normals, chis = rng
+    width = min(rows, columns)
+    L = np.tril(normals.standard_normal((*shape, rows, width)), -1)
+    diagonal = np.arange(width)
+    L[..., diagonal, diagonal] = np.sqrt(chis.chisquare(columns - diagonal, (*shape, width)))
+    return L
+
+
+def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False, seed=0, runs=None):
+    """Overlaps of students whose weights are independent N(0, scale^2), at dimension N.
+
+    workers, students : P and K. v : (K,) second layer of every worker, ones unless given.
+    shared : whether all workers start from the same weights. runs : None, or the length of a
+    leading axis of independent starts. Returns Overlaps, drawn in their exact law at a cost
+    independent of N. Raises ValueError when N < M or an argument is no count.
+    """
+    for name, count in (("workers", workers), ("students", students), ("runs", runs)):
+        if count is None and name == "runs":
+            continue
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+            raise ValueError(f"{name} is a whole number from 1 up, got {count!r}")
+    M = problem.T.shape[0]
+    check_dimension(N, M, "random_start")
+    if not np.isscalar(scale) or not np.isfinite(scale) or scale < 0:
+        raise ValueError(f"scale is a standard deviation, finite and from 0 up, got {scale!r}")
+    v = np.ones(students) if v is None else _frozen_array(v, "v")
+    if v.shape != (students,):
+        raise ValueError(f"{students} students need v of shape ({students},), got {v.shape}")
+    independent = 1 if shared else workers
+    lead = () if runs is None else (runs,)
+    along, *across = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    rows = independent * students
+    Z = along.standard_normal((*lead, rows, M))
+    L = random_factor(across, lead, rows, N - M) if N > M else np.zeros((*lead, rows, 0))
+    values, vectors = np.linalg.eigh(problem.T)
+    teacher = vectors * np.sqrt(np.maximum(values, 0))
+    Q = scale**2 * (Z @ np.swapaxes(Z, -1, -2) + L @ np.swapaxes(L, -1, -2)) / N
+    R = scale * Z @ teacher.T / np.sqrt(N)
+    Q = Q.reshape(*lead, independent, students, independent, students)
+    R = R.reshape(*lead, independent, students, M)
+    if shared:
+        Q = np.tile(Q, (workers, 1, workers, 1))
+        R = np.tile(R, (workers, 1, 1))
+    return Overlaps(Q=Q, R=R, v=np.broadcast_to(v, R.shape[:-1]))
+
+
+def cosines(problem, x):
+    """What one looks at: (..., P, K, P, K) and (..., P, K, M), the cosines behind Q and R.
+
+    A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
+    """
+    student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
+    teacher = np.sqrt(np.diagonal(problem.T))
+
+    def divide(a, norms):
+        return np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
+
+    QQ = student[..., :, :, None, None] * student[..., None, None, :, :]
+    return divide(x.Q, QQ), divide(x.R, student[..., None] * teacher)
+
+
+def _numpy(a):
+    return a.cpu().numpy() if hasattr(a, "cpu") else a
+
+
+def _mirrored(Q):
+    """Q with the places of its two rows exchanged: (..., q, l, p, k)."""
+    return np.moveaxis(Q, (-4, -3), (-2, -1))
+
+
+def _frozen_array(a, name, dtype=float):
+    try:
+        a = np.array(a, dtype=dtype)
+        finite = np.all(np.isfinite(a))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of real numbers, got {a!r}") from error
+    if not finite:
+        raise ValueError(f"{name} holds NaN or infinity: {a}")
+    a.setflags(write=False)
+    return a
+
+
+def _equal(a, b):
+    return type(a) is type(b) and all(
+        np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a)
+    )

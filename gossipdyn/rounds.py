@@ -1,0 +1,306 @@
+"""run(): the one loop and the one clock that all engines share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from tqdm import tqdm
+
+from .generalisation import mean_worker, unchecked_risk
+from .gossip import apply_mixing, check_mixing, warn_of_drift
+from .order_parameters import Overlaps, Weights, check_overlaps, overlaps
+from .problem import Problem
+from .trajectory import KEPT, Trajectory
+
+SAME_TIME = 1e-9  # times in alpha that are closer are one time
+LARGEST_RISK = 1e6  # beyond it a run has diverged
+GRID = 64  # blocks of steps of the finite engines lie on multiples of a divisor of this
+
+
+class Diverged(ValueError):
+    """The risk left every bound. `.trajectory` holds what was computed before."""
+
+    trajectory = None
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A way to move a state forward in time; flow(), chain() and sgd() make them.
+
+    Attributes
+    ----------
+    name, options : what to call, and with what, to get this engine again.
+    N : steps per unit of alpha; None for continuous time.
+    begin : (problem, start) -> (state, source). The start is Overlaps or Weights, with or without
+        a leading axis of runs; the state is Overlaps or Weights with one; source is what the
+        engine keeps beside it, such as random streams.
+    advance : (problem, state, source, now, times) -> an iterator of the states at `times`, which
+        ascend from `now`: in alpha for continuous time, else in steps since the start.
+    """
+
+    name: str
+    options: dict
+    N: int | None
+    begin: Callable
+    advance: Callable
+
+
+def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.0):
+    """Train, mix, train, mix, and record.
+
+    Parameters
+    ----------
+    engine : flow(...), chain(...) or sgd(...).
+    problem : Problem.
+    x0 : Overlaps, one state (P, ...) or with a leading axis of runs; sgd also takes Weights.
+    rounds : [(period, A), ...]: train for `period` in alpha (0: mix at once), then mix with the
+        matrix A (P, P), or with a callable on states; None mixes nothing. A bare number trains.
+    record : times in alpha to keep, ascending; None keeps the start and the ends of rounds alone.
+    ends : False leaves the ends of rounds out, but the last.
+    keep : which of "Q", "R", "v", "risk", "mean_risk" to store; None stores all.
+    start : alpha at x0, so that a second run continues the first one's clock.
+
+    Returns a Trajectory. Ctrl-C returns what was computed, with complete=False. Exactly equal
+    students of one worker stay equal in every engine. Raises ValueError for arguments that do not
+    fit, and its subclass Diverged, with .trajectory, when a risk leaves every bound. Chapter
+    `gossip_square`.
+    """
+    if not isinstance(engine, Engine):
+        raise ValueError(f"expected an engine such as gossipdyn.flow(), got {engine!r}")
+    if not isinstance(problem, Problem):
+        raise ValueError(f"expected a gossipdyn.Problem, got {problem!r}")
+    if not isinstance(x0, Overlaps | Weights):
+        raise ValueError(f"x0 is gossipdyn.Overlaps (sgd: or Weights), got {type(x0).__name__}")
+    check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
+    rounds = _schedule(rounds, x0.v.shape[-2])
+    segments = _plan(rounds, record, ends, start, engine.N)
+    asked = dict(x0=x0, rounds=rounds, record=record, ends=ends, keep=_names(keep), start=start)
+    size = 1 + sum(sum(segment.shown) + segment.shown_after for segment in segments)
+    ledger = _Ledger(engine, problem, asked, size)
+    state, source = engine.begin(problem, x0)
+    length = segments[-1].end - start if segments else 0
+    bar = tqdm(total=length, unit="alpha", delay=2, leave=False, bar_format=_BAR)
+    try:
+        with bar:
+            ledger.write(state, start)
+            for segment in segments:
+                states = engine.advance(problem, state, source, segment.now, segment.times)
+                for alpha, shown, state in zip(segment.alphas, segment.shown, states, strict=True):  # noqa: B020
+                    if shown:
+                        ledger.write(state, alpha)
+                    else:
+                        _observe(problem, state, alpha)
+                    bar.update(alpha - start - bar.n)
+                A = segment.A
+                if A is not None:
+                    state = A(state) if callable(A) else apply_mixing(A, state)
+                if segment.shown_after:
+                    ledger.write(state, segment.end, after_mixing=True)
+    except KeyboardInterrupt:
+        return ledger.trajectory(state, complete=False)
+    except Diverged as diverged:
+        diverged.trajectory = ledger.trajectory(None, complete=False)
+        raise
+    return ledger.trajectory(state, complete=True)
+
+
+_BAR = "{l_bar}{bar}| {n:.4g}/{total:.4g} in alpha [{elapsed}<{remaining}]"
+
+
+def _schedule(rounds, P):
+    """Rounds as a checked list of (period, A)."""
+    if np.isscalar(rounds) and not isinstance(rounds, str):
+        rounds = [(rounds, None)]
+    checked, known = [], {}
+    for i, entry in enumerate(rounds):
+        try:
+            period, A = entry
+            period = float(period)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"a round is (period, A), such as (5.0, gossipdyn.ring(4)); round {i} is {entry!r}"
+            ) from error
+        if not np.isfinite(period) or period < 0:
+            raise ValueError(f"the period of round {i} is {period}: finite and from 0 up, please")
+        if A is not None and not callable(A):
+            if id(A) not in known:
+                known[id(A)] = (_square(check_mixing(A, P)), A)
+                warn_of_drift(known[id(A)][0])
+            A = known[id(A)][0]
+        checked.append((period, A))
+    return checked
+
+
+def _square(A):
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(
+            f"A of shape {A.shape} would turn {A.shape[1]} workers into {A.shape[0]} within a run: "
+            "use gossipdyn.mix between two runs"
+        )
+    return A
+
+
+class _Segment(NamedTuple):
+    """One round: the states asked of the engine, which of them are shown, and the mixing."""
+
+    now: float
+    times: list
+    alphas: list
+    shown: list
+    A: object
+    end: float
+    shown_after: bool
+
+
+def _plan(rounds, record, ends, start, N):
+    """Every time of a run, laid out before it begins: a list of _Segment.
+
+    Beside the times asked for there are hidden ones, at which the progress bar moves, divergence
+    is noticed and Ctrl-C finds a whole state.
+    """
+    if not np.isscalar(start) or not np.isfinite(start):
+        raise ValueError(f"start is the alpha of x0, a finite number, got {start!r}")
+    if N is None:
+        marks = [start, *(start + np.cumsum([period for period, _ in rounds])).tolist()]
+        record = _record(record, start, marks[-1])
+        near, spacing = SAME_TIME, (marks[-1] - start) / 20
+    else:
+        marks = [0, *np.cumsum([_steps(period, N) for period, _ in rounds]).tolist()]
+        record = _record(record, start, start + marks[-1] / N)
+        record = sorted({round((alpha - start) * N) for alpha in record})
+        near, spacing = 0, GRID * -(-N // GRID)
+    exact = [next((t for t in record if abs(t - end) <= near), None) for end in marks[1:]]
+    shown = [ends or t is not None for t in exact]
+    shown[-1:] = [True] * len(shown[-1:])
+    for i in reversed(range(len(shown) - 1)):  # what stands before a round of period 0
+        shown[i] |= shown[i + 1] and marks[i + 2] - marks[i + 1] <= near
+
+    segments = []
+    for (_, A), now, end, asked, is_shown in zip(
+        rounds, marks[:-1], marks[1:], exact, shown, strict=True
+    ):
+        times = {}
+        if end - now > near:
+            hidden = np.arange(np.floor(now / spacing) + 1, np.ceil(end / spacing)) * spacing
+            times = {t: False for t in hidden.tolist()} | {t: True for t in record}
+            times = {t: times[t] for t in sorted(times) if now + near < t < end - near}
+            times[end] = is_shown
+        alphas = [t if N is None else start + t / N for t in times]
+        end = end if N is None else start + end / N
+        if asked is not None and N is None:
+            end = asked
+        if times:
+            alphas[-1] = end
+        after = is_shown and A is not None
+        segments.append(_Segment(now, list(times), alphas, list(times.values()), A, end, after))
+    return segments
+
+
+def _steps(period, N):
+    """A period as a whole number of steps."""
+    steps = round(period * N)
+    if abs(period * N - steps) > SAME_TIME * N:
+        raise ValueError(
+            f"{period:.6g} in alpha is {period * N:.6g} steps at N={N}; use a multiple of "
+            f"1/N = {1 / N:.6g}"
+        )
+    return steps
+
+
+def _record(record, start, end):
+    """The recorded times as a list of ascending floats, each time once."""
+    if record is None:
+        return []
+    try:
+        times = np.array(record, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"record is a list of times in alpha, got {record!r}") from error
+    if times.ndim != 1 or not np.all(np.isfinite(times)):
+        raise ValueError(f"record is a list of finite times in alpha, got {record!r}")
+    if np.any(np.diff(times) < 0):
+        i = int(np.argmax(np.diff(times) < 0))
+        raise ValueError(f"recorded times ascend, got {times[i]:.6g} before {times[i + 1]:.6g}")
+    if times.size and (times[0] < start - SAME_TIME or times[-1] > end + SAME_TIME):
+        outside = times[0] if times[0] < start - SAME_TIME else times[-1]
+        raise ValueError(
+            f"recorded time {outside:.6g} lies outside the run, from {start:.6g} to {end:.6g}"
+        )
+    fresh = np.diff(times, prepend=-np.inf) > SAME_TIME
+    return times[fresh].tolist()
+
+
+def _names(keep):
+    keep = KEPT if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
+    unknown = [name for name in keep if name not in KEPT]
+    if unknown:
+        raise ValueError(f"keep names some of {', '.join(KEPT)}, not {unknown[0]!r}")
+    return keep
+
+
+def _observe(problem, state, alpha):
+    """The overlaps of a state, or Diverged."""
+    if isinstance(state, Weights):
+        largest = float(abs(state.W).max())  # NaN passes through max
+        if not largest < 1e18:
+            raise Diverged(f"the weights passed 1e18 before alpha={alpha:.6g}: {_reason(problem)}")
+        state = overlaps(state)
+    watch(problem, state, alpha)
+    return state
+
+
+def watch(problem, x, alpha):
+    """Raise Diverged when a risk in the Overlaps x passed LARGEST_RISK, or is no number."""
+    risks = unchecked_risk(problem, x)
+    if not np.all(risks < LARGEST_RISK):
+        run, worker = np.argwhere(~(risks < LARGEST_RISK))[0]
+        raise Diverged(
+            f"the risk passed 1e6 at alpha={alpha:.6g} (run {run}, worker {worker}: "
+            f"{risks[run, worker]:.3g}): {_reason(problem)}"
+        )
+
+
+def _reason(problem):
+    eta, B = problem.eta, problem.batch
+    if problem.activation.name == "linear":
+        return (
+            f"a linear unit with eta={eta:.6g} and batch={B} is unstable (stable below {2 * B}, "
+            f"where its v is 1)"
+        )
+    return f"eta={eta:.6g} is too large for this start, use a smaller one"
+
+
+class _Ledger:
+    """What is written down while a run goes on."""
+
+    def __init__(self, engine, problem, asked, size):
+        self.engine, self.problem, self.asked, self.size = engine, problem, asked, size
+        self.alpha, self.after_mixing, self.arrays = [], [], {}
+
+    def write(self, state, alpha, after_mixing=False):
+        x = _observe(self.problem, state, alpha)
+        values = dict(Q=x.Q, R=x.R, v=x.v, risk=unchecked_risk(self.problem, x))
+        values["mean_risk"] = unchecked_risk(self.problem, mean_worker(x))[..., 0]
+        for name in self.asked["keep"]:
+            runs, *shape = values[name].shape
+            if not self.alpha:
+                self.arrays[name] = np.empty((runs, self.size, *shape))
+            self.arrays[name][:, len(self.alpha)] = values[name]
+        self.alpha.append(alpha)
+        self.after_mixing.append(after_mixing)
+
+    def trajectory(self, state, complete):
+        n = len(self.alpha)
+        weights = None
+        if complete and self.engine.name == "sgd":
+            weights = Weights(*(np.asarray(a.cpu()) for a in (state.W, state.v, state.W_star)))
+        return Trajectory(
+            problem=self.problem,
+            alpha=np.array(self.alpha, dtype=float),
+            after_mixing=np.array(self.after_mixing, dtype=bool),
+            **{name: self.arrays[name][:, :n] if name in self.arrays else None for name in KEPT},
+            weights=weights,
+            complete=complete,
+            engine=dict(name=self.engine.name, options=self.engine.options),
+            asked=self.asked,
+        )

@@ -1,0 +1,243 @@
+"""Trajectory: what every engine returns."""
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass, fields
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+
+from .gaussian import ACTIVATIONS
+from .order_parameters import Overlaps, Weights
+from .problem import Problem
+
+VERSION = metadata.version("gossipdyn")
+FORMAT = 1  # of saved files
+KEPT = ("Q", "R", "v", "risk", "mean_risk")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Overlaps and risks of all runs at the recorded times, and all it takes to run it again.
+
+    Attributes
+    ----------
+    problem : Problem.
+    alpha : (times,) steps / N, as float64.
+    after_mixing : (times,) bool: the end of a mixing round stands twice, before and after.
+    Q (runs, times, P, K, P, K), R (runs, times, P, K, M), v (runs, times, P, K),
+    risk (runs, times, P), mean_risk (runs, times) : None where `keep` left them out.
+    weights : Weights at the end (sgd; leading axis of runs), None from the other engines.
+    complete : False after Ctrl-C or divergence.
+    engine : dict, name and options (N, seed, device, dtype, rtol, ...) of the engine.
+    asked : dict, start (`x0`), `rounds`, `record`, `ends`, `keep` and `start` as given to run().
+    version : of gossipdyn that computed it.
+
+    To run it again, bit for bit on one machine:
+    `gd.run(getattr(gd, t.engine["name"])(**t.engine["options"]), t.problem, **t.asked)`.
+    Runs on different devices agree in law only. Chapter `theory_meets_simulation`.
+    """
+
+    problem: Problem
+    alpha: np.ndarray
+    after_mixing: np.ndarray
+    Q: np.ndarray | None
+    R: np.ndarray | None
+    v: np.ndarray | None
+    risk: np.ndarray | None
+    mean_risk: np.ndarray | None
+    weights: Weights | None
+    complete: bool
+    engine: dict
+    asked: dict
+    version: str = VERSION
+
+    def state(self, i):
+        """Overlaps (runs, ...) at recorded time number i, ready to start from."""
+        Q, R, v = (self._kept(name) for name in ("Q", "R", "v"))
+        return Overlaps(Q=Q[:, i], R=R[:, i], v=v[:, i])
+
+    def at(self, alpha):
+        """Overlaps at the recorded time nearest alpha, after the mixing where it stands twice."""
+        distance = np.abs(self.alpha - alpha)
+        return self.state(int(np.flatnonzero(distance == distance.min())[-1]))
+
+    def mean(self, name):
+        """Mean over runs of the array `name`: "Q", "R", "v", "risk" or "mean_risk"."""
+        return self._kept(name).mean(0)
+
+    def sem(self, name):
+        """Standard error of mean(name), over runs. Raises ValueError for a single run."""
+        array = self._kept(name)
+        if len(array) < 2:
+            raise ValueError(
+                f"a standard error needs 2 or more runs, this trajectory has {len(array)}"
+            )
+        return array.std(0, ddof=1) / np.sqrt(len(array))
+
+    def to_xarray(self):
+        """An xarray.Dataset of the kept arrays with named axes (needs the package xarray)."""
+        try:
+            import xarray
+        except ImportError as error:
+            raise ValueError("to_xarray needs xarray: pip install xarray") from error
+        worker, other = ("worker", "student"), ("worker_2", "student_2")
+        axes = {
+            "Q": (*worker, *other),
+            "R": (*worker, "teacher"),
+            "v": worker,
+            "risk": ("worker",),
+            "mean_risk": (),
+        }
+        arrays = {
+            name: (("run", "time", *axes[name]), getattr(self, name))
+            for name in KEPT
+            if getattr(self, name) is not None
+        }
+        coordinates = {"alpha": ("time", self.alpha), "after_mixing": ("time", self.after_mixing)}
+        return xarray.Dataset(arrays, coordinates)
+
+    def save(self, path):
+        """Write everything to one .npz file, atomically (a kill leaves the old file or none).
+
+        A schedule with callables is stored by their names and cannot be run again from the file.
+        """
+        arrays, description = _pack(self)
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            with open(partial, "wb") as file:
+                np.savez_compressed(file, description=json.dumps(description), **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path):
+        """Read what save() wrote.
+
+        Raises ValueError for a file that is no trajectory, is damaged or has a newer format.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            description = json.loads(str(arrays.pop("description")))
+            newest = description["format"]
+        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            if isinstance(error, FileNotFoundError):
+                raise ValueError(f"there is no file {path}") from error
+            raise ValueError(f"{path} is no saved trajectory, or it is damaged: {error}") from error
+        if newest > FORMAT:
+            raise ValueError(
+                f"{path} has format {newest}, gossipdyn {VERSION} reads up to {FORMAT}: "
+                "install a newer gossipdyn"
+            )
+        return _unpack(cls, arrays, description)
+
+    def __eq__(self, other):
+        """Whether two trajectories hold the same, their weights, engine and start included."""
+        return isinstance(other, Trajectory) and all(
+            _same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+        )
+
+    def _kept(self, name):
+        if name not in KEPT:
+            raise ValueError(f"a trajectory holds {', '.join(KEPT)}, not {name!r}")
+        array = getattr(self, name)
+        if array is None:
+            raise ValueError(
+                f"{name} was not kept, only {[k for k in KEPT if getattr(self, k) is not None]}: "
+                f"name it in run(..., keep=...)"
+            )
+        return array
+
+
+def _same(a, b):
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and np.array_equal(a, b)
+    return a is b or bool(a == b)
+
+
+def _pack(t):
+    """Arrays and a JSON-able description of a trajectory."""
+    arrays = {}
+
+    def put(name, record):
+        for f in fields(record):
+            if isinstance(getattr(record, f.name), np.ndarray):
+                arrays[f"{name}.{f.name}"] = getattr(record, f.name)
+
+    put("trajectory", t)
+    put("problem", t.problem)
+    if t.weights is not None:
+        put("weights", t.weights)
+    put("x0", t.asked["x0"])
+    rounds = t.asked["rounds"]
+    if isinstance(rounds, list):
+        for i, (_, A) in enumerate(rounds):
+            if isinstance(A, np.ndarray):
+                arrays[f"rounds.{i}"] = A
+        rounds = [[period, repr(A) if callable(A) else None] for period, A in rounds]
+    if t.asked["record"] is not None:
+        arrays["record"] = np.asarray(t.asked["record"])
+    scalars = {
+        f.name: getattr(t.problem, f.name)
+        for f in fields(t.problem)
+        if isinstance(getattr(t.problem, f.name), int | float)
+    }
+    description = {
+        "format": FORMAT,
+        "problem": {"activation": t.problem.activation.name, **scalars},
+        "complete": t.complete,
+        "engine": t.engine,
+        "rounds": rounds,
+        "ends": t.asked["ends"],
+        "keep": t.asked["keep"],
+        "start": t.asked["start"],
+        "version": t.version,
+    }
+    return arrays, description
+
+
+def _unpack(cls, arrays, description):
+    def get(name):
+        return {k.split(".")[1]: a for k, a in arrays.items() if k.startswith(f"{name}.")}
+
+    problem = dict(description["problem"])
+    activation = problem.pop("activation")
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"the trajectory was made with the activation {activation!r}, which this gossipdyn "
+            f"does not have (it has {sorted(ACTIVATIONS)})"
+        )
+    problem = Problem(activation=ACTIVATIONS[activation], **problem, **get("problem"))
+    start, weights, rounds = get("x0"), get("weights"), description["rounds"]
+    if isinstance(rounds, list):
+        A = get("rounds")
+        rounds = [(period, A.get(str(i), name)) for i, (period, name) in enumerate(rounds)]
+    asked = {
+        "x0": Overlaps(**start) if "Q" in start else Weights(**start),
+        "rounds": rounds,
+        "record": arrays.get("record"),
+        "ends": description["ends"],
+        "keep": None if description["keep"] is None else tuple(description["keep"]),
+        "start": description["start"],
+    }
+    kept = {name: None for name in KEPT}
+    return cls(
+        problem=problem,
+        weights=Weights(**weights) if weights else None,
+        complete=description["complete"],
+        engine=description["engine"],
+        asked=asked,
+        version=description["version"],
+        **(kept | get("trajectory")),
+    )
