@@ -126,7 +126,7 @@ def flow(rtol=1e-8, atol=None):
             states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
             yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
 
-    return Engine("flow", dict(rtol=rtol, atol=atol), None, begin, advance)
+    return Engine("flow", {"rtol": rtol, "atol": atol}, None, begin, advance)
 
 
 def _integrate(run, now, times, rtol, atol):

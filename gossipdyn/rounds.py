@@ -75,7 +75,14 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
     rounds = _schedule(rounds, x0.v.shape[-2])
     segments = _plan(rounds, record, ends, start, engine.N)
-    asked = dict(x0=x0, rounds=rounds, record=record, ends=ends, keep=_names(keep), start=start)
+    asked = {
+        "x0": x0,
+        "rounds": rounds,
+        "record": record,
+        "ends": ends,
+        "keep": _names(keep),
+        "start": start,
+    }
     size = 1 + sum(sum(segment.shown) + segment.shown_after for segment in segments)
     ledger = _Ledger(engine, problem, asked, size)
     state, source = engine.begin(problem, x0)
@@ -86,7 +93,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
             ledger.write(state, start)
             for segment in segments:
                 states = engine.advance(problem, state, source, segment.now, segment.times)
-                for alpha, shown, state in zip(segment.alphas, segment.shown, states, strict=True):  # noqa: B020
+                for alpha, shown, state in zip(segment.alphas, segment.shown, states, strict=True):
                     if shown:
                         ledger.write(state, alpha)
                     else:
@@ -183,7 +190,7 @@ def _plan(rounds, record, ends, start, N):
         times = {}
         if end - now > near:
             hidden = np.arange(np.floor(now / spacing) + 1, np.ceil(end / spacing)) * spacing
-            times = {t: False for t in hidden.tolist()} | {t: True for t in record}
+            times = dict.fromkeys(hidden.tolist(), False) | dict.fromkeys(record, True)
             times = {t: times[t] for t in sorted(times) if now + near < t < end - near}
             times[end] = is_shown
         alphas = [t if N is None else start + t / N for t in times]
@@ -279,7 +286,7 @@ class _Ledger:
 
     def write(self, state, alpha, after_mixing=False):
         x = _observe(self.problem, state, alpha)
-        values = dict(Q=x.Q, R=x.R, v=x.v, risk=unchecked_risk(self.problem, x))
+        values = {"Q": x.Q, "R": x.R, "v": x.v, "risk": unchecked_risk(self.problem, x)}
         values["mean_risk"] = unchecked_risk(self.problem, mean_worker(x))[..., 0]
         for name in self.asked["keep"]:
             runs, *shape = values[name].shape
@@ -301,6 +308,6 @@ class _Ledger:
             **{name: self.arrays[name][:, :n] if name in self.arrays else None for name in KEPT},
             weights=weights,
             complete=complete,
-            engine=dict(name=self.engine.name, options=self.engine.options),
+            engine={"name": self.engine.name, "options": self.engine.options},
             asked=self.asked,
         )

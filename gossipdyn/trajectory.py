@@ -231,7 +231,7 @@ def _unpack(cls, arrays, description):
         "keep": None if description["keep"] is None else tuple(description["keep"]),
         "start": description["start"],
     }
-    kept = {name: None for name in KEPT}
+    kept = dict.fromkeys(KEPT)
     return cls(
         problem=problem,
         weights=Weights(**weights) if weights else None,
