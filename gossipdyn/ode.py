@@ -18,6 +18,7 @@ import numpy as np
 from scipy.integrate import LSODA
 
 from .generalisation import coefficients
+from .gossip import check_mixing
 from .order_parameters import Overlaps, field_covariance
 from .rounds import LARGEST_RISK, Diverged, Engine, watch
 
@@ -29,20 +30,8 @@ def drift(problem, x):
     c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>. x: Overlaps. Equation
     :eq:`eq-drift`.
     """
-    C, c = field_covariance(problem.T, x), coefficients(problem, x)
-    return _drift(problem, C, c, x.v)
-
-
-def _drift(problem, C, c, v):
-    K = v.shape[-1]
-    variance = np.diagonal(C, axis1=-2, axis2=-1)
-    pair = variance[..., :K, None], C[..., :K, :], variance[..., None, :]
-    G = problem.activation.j2(*pair) * c[..., None, :]
-    own = (problem.activation.h2(*pair) * c[..., None, :]).sum(-1)
-    units = np.arange(K)
-    G[..., units, units] += own
-    G *= -problem.eta * v[..., None]
-    G[..., units, units] -= problem.eta * problem.weight_decay
+    G = _drift(problem, field_covariance(problem.T, x), coefficients(problem, x))
+    K = x.v.shape[-1]
     return G[..., :K], G[..., K:]
 
 
@@ -52,100 +41,157 @@ def noise(problem, x):
     (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>). x: Overlaps. Equation
     :eq:`eq-noise`.
     """
-    C, c = field_covariance(problem.T, x), coefficients(problem, x)
-    return _noise(problem, C, c, x.v)
+    return _noise(problem, field_covariance(problem.T, x), coefficients(problem, x))
 
 
-def _noise(problem, C, c, v):
-    K = v.shape[-1]
+def rate(problem, x, coupling=None):
+    """d(Q, R, v)/dalpha, as a record of the shapes of x: the right-hand side of the flow.
+
+    x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). Equation :eq:`eq-flow`.
+    """
+    return Overlaps(*_rate(problem, x, coupling))
+
+
+# C (..., P, n, n) is the covariance of a worker's K + M = n fields, c (..., P, n) the coefficients
+# of the error in them; G = [U, V] (..., P, K, n).
+
+
+def _drift(problem, C, c):
+    K = c.shape[-1] - problem.M
+    v = c[..., :K]
+    variance = C.diagonal(axis1=-2, axis2=-1)
+    pair = variance[..., :K, None], C[..., :K, :], variance[..., None, :]
+    G = problem.activation.j2(*pair) * c[..., None, :]
+    own = (problem.activation.h2(*pair) @ c[..., None])[..., 0]
+    units = np.arange(K)
+    G[..., units, units] += own
+    G *= -problem.eta * v[..., None]
+    if problem.weight_decay:
+        G[..., units, units] -= problem.eta * problem.weight_decay
+    return G
+
+
+def _noise(problem, C, c):
+    K = c.shape[-1] - problem.M
+    v = c[..., :K]
     scatter = problem.activation.square(C, K, c)
     if problem.sigma:
-        variance = np.diagonal(C, axis1=-2, axis2=-1)[..., :K]
+        variance = C.diagonal(axis1=-2, axis2=-1)[..., :K]
         scatter = scatter + problem.sigma**2 * problem.activation.j2(
             variance[..., :, None], C[..., :K, :K], variance[..., None, :]
         )
     return problem.eta**2 / problem.batch * v[..., :, None] * v[..., None, :] * scatter
 
 
-def rate(problem, x):
-    """d(Q, R, v)/dalpha, as a record of the shapes of x: the right-hand side of the flow.
-
-    x: Overlaps with any leading axes. Equation :eq:`eq-flow`.
-    """
-    dQ, dR, dv = _rate(problem, x)
-    return Overlaps(Q=dQ, R=dR, v=dv)
+def _second_layer(problem, C, c):
+    K = c.shape[-1] - problem.M
+    variance = C.diagonal(axis1=-2, axis2=-1)
+    g = problem.activation.i2(variance[..., :K, None], C[..., :K, :], variance[..., None, :])
+    return -problem.eta_v * ((g @ c[..., None])[..., 0] + problem.weight_decay * c[..., :K])
 
 
-def _rate(problem, x):
+def _rate(problem, x, coupling=None):
     C, c = field_covariance(problem.T, x), coefficients(problem, x)
-    U, V = _drift(problem, C, c, x.v)
-    dR = U @ x.R + V @ problem.T
     *runs, P, K, M = x.R.shape
-    # rows of all workers side by side: (..., P, K, P K)
-    half = U @ x.Q.reshape(*runs, P, K, P * K)
-    half = half + V @ np.swapaxes(x.R.reshape(*runs, 1, P * K, M), -1, -2)
+    G = _drift(problem, C, c)
+    U, V = G[..., :K], G[..., K:]
+    dR = U @ x.R + V @ problem.T
+    everyone = x.R.reshape(*runs, 1, P * K, M)
+    half = U @ x.Q.reshape(*runs, P, K, P * K) + V @ everyone.swapaxes(-1, -2)
+    dv = _second_layer(problem, C, c) if problem.eta_v else np.zeros_like(x.v)
+    if coupling is not None:
+        kappa, A = coupling
+        towards = kappa * (A - np.eye(P))
+        half = half + np.einsum("pr,...rkql->...pkql", towards, x.Q).reshape(half.shape)
+        dR = dR + np.einsum("pr,...rkm->...pkm", towards, x.R)
+        dv = dv + np.einsum("pr,...rk->...pk", towards, x.v)
     half = half.reshape(*runs, P * K, P * K)
-    dQ = (half + np.swapaxes(half, -1, -2)).reshape(*runs, P, K, P, K)
+    dQ = (half + half.swapaxes(-1, -2)).reshape(*runs, P, K, P, K)
     worker = np.arange(P)
-    own = np.moveaxis(_noise(problem, C, c, x.v), -3, 0)
-    dQ[..., worker, :, worker, :] += own
-    if problem.eta_v:
-        variance = np.diagonal(C, axis1=-2, axis2=-1)
-        g = problem.activation.i2(variance[..., :K, None], C[..., :K, :], variance[..., None, :])
-        dv = -problem.eta_v * ((g @ c[..., None])[..., 0] + problem.weight_decay * x.v)
-    else:
-        dv = np.zeros_like(x.v)
-    return dQ, dR, dv
+    dQ[..., worker, :, worker, :] += np.moveaxis(_noise(problem, C, c), -3, 0)
+    return State(dQ, dR, dv)
 
 
-def flow(rtol=1e-8, atol=None):
+class State(NamedTuple):
+    """Q, R, v without the checks of Overlaps, for inner loops and for changes of a state."""
+
+    Q: np.ndarray
+    R: np.ndarray
+    v: np.ndarray
+
+
+def flow(rtol=1e-8, atol=None, coupling=None):
     """The engine of the limit N -> infinity: deterministic, adaptive, implicit where it is stiff.
 
     rtol, atol : tolerances of the solver (LSODA); atol is rtol / 1000 unless given. Recorded
-    states are the solver's own interpolation at exactly the times asked. A leading axis of runs
-    is integrated run by run. Raises ValueError for tolerances that are not above 0.
+        states are the solver's own interpolation at exactly the times asked.
+    coupling : None, or (kappa, A): beside any rounds, workers drift towards their neighbours all
+        the time, dW^p/dalpha = ... - kappa (W^p - sum_q A_pq W^q), with A (P, P) as in mix().
+
+    A leading axis of runs is integrated run by run. Between rounds, without coupling, workers
+    learn independently, so the cost grows like P, not P^2 (equation :eq:`eq-propagator`). Raises
+    ValueError for tolerances that are not above 0 and a coupling that is no pair (kappa, A).
     """
-    atol = rtol / 1000 if atol is None else atol
+    atol = rtol / 1000 if atol is None and np.isscalar(rtol) else atol
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not np.isscalar(tolerance) or not 0 < tolerance < 1:
             raise ValueError(f"{name} is a tolerance between 0 and 1, got {tolerance!r}")
+    options = {"rtol": float(rtol), "atol": float(atol)}
+    if coupling is not None:
+        coupling = _check_coupling(coupling)
+        options["coupling"] = [coupling[0], coupling[1].tolist()]
 
     def begin(problem, x0):
         if not isinstance(x0, Overlaps):
             raise ValueError(
-                "flow starts from Overlaps; gossipdyn.overlaps(w) makes them of Weights"
+                "flow starts from Overlaps, got Weights: gossipdyn.overlaps(w) makes them"
             )
+        if coupling is not None:
+            check_mixing(coupling[1], x0.v.shape[-2])
         if x0.v.ndim == 2:
             x0 = Overlaps(Q=x0.Q[None], R=x0.R[None], v=x0.v[None])
         return x0, None
 
     def advance(problem, x, source, now, times):
-        runs = [_Packing(problem, *arrays) for arrays in zip(x.Q, x.R, x.v, strict=True)]
+        runs = [
+            _Apart(problem, *arrays) if coupling is None else _Coupled(problem, *arrays, coupling)
+            for arrays in zip(x.Q, x.R, x.v, strict=True)
+        ]
         paths = [_integrate(run, now, times, rtol, atol) for run in runs]
         for _ in times:
             states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
             yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
 
-    return Engine("flow", {"rtol": rtol, "atol": atol}, None, begin, advance)
+    return Engine("flow", options, None, begin, advance)
+
+
+def _check_coupling(coupling):
+    try:
+        kappa, A = coupling
+        kappa = float(kappa)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"coupling is a pair (kappa, A), got {coupling!r}") from error
+    if not 0 <= kappa < np.inf:
+        raise ValueError(f"the coupling rate kappa is finite and from 0 up, got {kappa}")
+    A = check_mixing(A)
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(f"coupling needs a square A, got shape {A.shape}")
+    return kappa, A
 
 
 def _integrate(run, now, times, rtol, atol):
     """The packed states of one run at the given times."""
-
-    def jacobian(_, y):
-        step = 1e-7 * np.maximum(np.abs(y), 1e-3)
-        both = run.rate(None, y + np.concatenate([np.diag(step), -np.diag(step)]))
-        return ((both[: y.size] - both[y.size :]) / (2 * step[:, None])).T
-
     if not times:
         return
-    solver = LSODA(run.rate, now, run.start, times[-1], rtol=rtol, atol=atol, jac=jacobian)
+    solver = LSODA(
+        run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
+        jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
+    )  # fmt: skip
     pending = 0
     while pending < len(times):
         message = solver.step()
         if solver.status == "failed" or not np.abs(solver.y).max() < LARGEST_RISK**0.5:
-            x = run.unpack(solver.y)
-            watch(run.problem, _State(*(array[None] for array in x)), solver.t)
+            watch(run.problem, State(*(a[None] for a in run.unpack(solver.y))), solver.t)
         if solver.status == "failed":
             raise Diverged(f"the solver stopped at alpha={solver.t:.6g}: {message}")
         if solver.t < times[pending]:
@@ -156,44 +202,127 @@ def _integrate(run, now, times, rtol, atol):
             pending += 1
 
 
-class _State(NamedTuple):
-    """Q, R, v without the checks of Overlaps."""
+def _banded_jacobian(rate, y, size):
+    """Central differences of a system that falls into blocks of `size`, in LAPACK's band storage.
 
-    Q: np.ndarray
-    R: np.ndarray
-    v: np.ndarray
+    One batched right-hand side: coordinate i of every block is moved at once.
+    """
+    step = 1e-7 * np.maximum(np.abs(y), 1e-3)
+    moved = np.where(np.arange(y.size) % size == np.arange(size)[:, None], step, 0)
+    both = rate(None, np.concatenate([y + moved, y - moved]))
+    change = (both[:size] - both[size:]).reshape(size, -1, size)  # (column, block, row)
+    change /= 2 * step.reshape(-1, size).T[:, :, None]
+    row, column = np.indices((size, size))
+    band = np.zeros((2 * size - 1, y.size))
+    first = np.arange(0, y.size, size)[:, None, None]
+    band[size - 1 + row - column, first + column] = change.transpose(1, 2, 0)
+    return band
 
 
-class _Packing:
-    """One run as a vector: the upper triangle of Q over all (p, k), R, and v if it is trained."""
+class _Apart:
+    """One run as a vector, its workers side by side, each with what it needs of its own.
+
+    A worker's block holds the upper triangle of its Q, its R, its v if it is trained, and, if
+    there are other workers, its propagator Z (K, n): W(alpha) = Z [W(0); W*] + noise of its own.
+    The overlaps between workers follow from two propagators and the overlaps at the start.
+    """
 
     def __init__(self, problem, Q, R, v):
-        self.problem, self.v, self.shape = problem, v, R.shape
+        self.problem, self.Q0, self.R0, self.v0 = problem, Q, R, v
         P, K, M = R.shape
-        self.upper = np.triu_indices(P * K)
-        self.cuts = [len(self.upper[0]), len(self.upper[0]) + R.size]
-        self.start = self._pack(_State(Q, R, v))
+        self.upper = np.triu_indices(K)
+        own = np.einsum("pkpl->pkl", Q)[:, *self.upper]
+        parts = [own, R.reshape(P, -1), v if problem.eta_v else v[:, :0]]
+        if P > 1:
+            parts.append(np.tile(np.eye(K, K + M).ravel(), (P, 1)))
+        block = np.concatenate(parts, axis=1)
+        self.start, self.size = block.ravel(), block.shape[1]
+        self.cuts = np.cumsum([part.shape[1] for part in parts])
+        self.place = np.zeros((K + M, K + M), dtype=int)  # of C in a block; T is put in later
+        self.place[self.upper] = np.arange(self.cuts[0])
+        self.place[:K, K:] = np.arange(self.cuts[0], self.cuts[1]).reshape(K, M)
+        self.place = np.maximum(self.place, self.place.T)
+        self.c0 = np.concatenate([v, np.tile(-problem.v_star, (P, 1))], axis=1)
 
-    def _pack(self, x):
-        P, K, M = self.shape
-        lead = x.R.shape[:-3]
-        parts = [x.Q.reshape(*lead, P * K, P * K)[..., *self.upper], x.R.reshape(*lead, -1)]
+    def _read(self, blocks):
+        """Covariances and coefficients of all workers."""
+        P, K, M = self.R0.shape
+        C = blocks.take(self.place, axis=-1)
+        C[..., K:, K:] = self.problem.T
+        c = np.broadcast_to(self.c0, (*blocks.shape[:-1], K + M))
         if self.problem.eta_v:
-            parts.append(x.v.reshape(*lead, -1))
-        return np.concatenate(parts, axis=-1)
+            c = c.copy()
+            c[..., :K] = blocks[..., self.cuts[1] : self.cuts[2]]
+        return C, c
+
+    def rate(self, _, y):
+        problem, (P, K, M) = self.problem, self.R0.shape
+        blocks = y.reshape(*y.shape[:-1], P, self.size)
+        lead = blocks.shape[:-1]
+        C, c = self._read(blocks)
+        G = _drift(problem, C, c)
+        rows = G @ C
+        dQ = rows[..., :K] + rows[..., :K].swapaxes(-1, -2) + _noise(problem, C, c)
+        change = np.empty_like(blocks)
+        change[..., : self.cuts[0]] = dQ[..., *self.upper]
+        change[..., self.cuts[0] : self.cuts[1]] = rows[..., K:].reshape(*lead, K * M)
+        if problem.eta_v:
+            change[..., self.cuts[1] : self.cuts[2]] = _second_layer(problem, C, c)
+        if P > 1:
+            dZ = G[..., :K] @ blocks[..., self.cuts[2] :].reshape(*lead, K, K + M)
+            dZ[..., K:] += G[..., K:]
+            change[..., self.cuts[2] :] = dZ.reshape(*lead, -1)
+        return change.reshape(y.shape)
+
+    def jacobian(self, _, y):
+        return _banded_jacobian(self.rate, y, self.size)
 
     def unpack(self, y):
-        P, K, M = self.shape
-        lead = y.shape[:-1]
+        P, K, M = self.R0.shape
+        blocks = y.reshape(P, self.size)
+        C, c = self._read(blocks)
+        Q = np.empty((P, K, P, K))
+        if P > 1:
+            Z = blocks[:, self.cuts[2] :].reshape(P, K, K + M)
+            U, V = Z[..., :K], Z[..., K:]
+            before = np.einsum("pkj,pjql->pkql", U, self.Q0, optimize=True)
+            before += np.einsum("pkm,qlm->pkql", V, self.R0, optimize=True)
+            teacher = U @ self.R0 + V @ self.problem.T
+            Q = np.einsum("pkql,qjl->pkqj", before, U, optimize=True)
+            Q += np.einsum("pkm,qjm->pkqj", teacher, V, optimize=True)
+        worker = np.arange(P)
+        Q[worker, :, worker, :] = C[:, :K, :K]
+        return State(Q, C[:, :K, K:], c[:, :K])
+
+
+class _Coupled:
+    """One run as a vector with the overlaps of all pairs of workers, which coupling mixes."""
+
+    def __init__(self, problem, Q, R, v, coupling):
+        self.problem, self.v0, self.shape, self.coupling = problem, v, R.shape, coupling
+        self.upper = np.triu_indices(v.size)
+        self.cuts = [len(self.upper[0]), len(self.upper[0]) + R.size]
+        self.start = self._pack(State(Q, R, v))
+        self.size = self.start.size
+
+    def _pack(self, x):
+        size, lead = self.v0.size, x.R.shape[:-3]
+        Q = x.Q.reshape(*lead, size, size)[..., *self.upper]
+        return np.concatenate([Q, x.R.reshape(*lead, -1), x.v.reshape(*lead, -1)], axis=-1)
+
+    def unpack(self, y):
+        lead, (P, K, M) = y.shape[:-1], self.shape
         triangle, R, v = np.split(y, self.cuts, axis=-1)
         i, j = self.upper
         Q = np.empty((*lead, P * K, P * K))
         Q[..., i, j] = triangle
         Q[..., j, i] = triangle
-        v = v if self.problem.eta_v else np.broadcast_to(self.v, (*lead, P, K))
-        return _State(
+        return State(
             Q.reshape(*lead, P, K, P, K), R.reshape(*lead, P, K, M), v.reshape(*lead, P, K)
         )
 
     def rate(self, _, y):
-        return self._pack(_State(*_rate(self.problem, self.unpack(y))))
+        return self._pack(_rate(self.problem, self.unpack(y), self.coupling))
+
+    def jacobian(self, _, y):
+        return _banded_jacobian(self.rate, y, self.size)
