@@ -12,6 +12,7 @@ Workers draw their own samples, so overlaps between different workers have no no
 for the second layer; the equations of several workers are derived in the book.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -141,28 +142,30 @@ def flow(rtol=1e-8, atol=None, coupling=None):
         coupling = _check_coupling(coupling)
         options["coupling"] = [coupling[0], coupling[1].tolist()]
 
-    def begin(problem, x0):
-        if not isinstance(x0, Overlaps):
-            raise ValueError(
-                "flow starts from Overlaps, got Weights: gossipdyn.overlaps(w) makes them"
-            )
-        if coupling is not None:
-            check_mixing(coupling[1], x0.v.shape[-2])
-        if x0.v.ndim == 2:
-            x0 = Overlaps(Q=x0.Q[None], R=x0.R[None], v=x0.v[None])
-        return x0, None
-
-    def advance(problem, x, source, now, times):
-        runs = [
-            _Apart(problem, *arrays) if coupling is None else _Coupled(problem, *arrays, coupling)
-            for arrays in zip(x.Q, x.R, x.v, strict=True)
-        ]
-        paths = [_integrate(run, now, times, rtol, atol) for run in runs]
-        for _ in times:
-            states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
-            yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
-
+    begin = partial(_begin, coupling=coupling)
+    advance = partial(_advance, rtol=rtol, atol=atol, coupling=coupling)
     return Engine("flow", options, None, begin, advance)
+
+
+def _begin(problem, x0, *, coupling):
+    if not isinstance(x0, Overlaps):
+        raise ValueError("flow starts from Overlaps, got Weights: gossipdyn.overlaps(w) makes them")
+    if coupling is not None:
+        check_mixing(coupling[1], x0.v.shape[-2])
+    if x0.v.ndim == 2:
+        x0 = Overlaps(Q=x0.Q[None], R=x0.R[None], v=x0.v[None])
+    return x0, None
+
+
+def _advance(problem, x, source, now, times, *, rtol, atol, coupling):
+    runs = [
+        _Apart(problem, *arrays) if coupling is None else _Coupled(problem, *arrays, coupling)
+        for arrays in zip(x.Q, x.R, x.v, strict=True)
+    ]
+    paths = [_integrate(run, now, times, rtol, atol) for run in runs]
+    for _ in times:
+        states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
+        yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
 
 
 def _check_coupling(coupling):

@@ -1,7 +1,7 @@
 """run(): the one loop and the one clock that all engines share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -42,8 +42,8 @@ class Engine:
     name: str
     options: dict
     N: int | None
-    begin: Callable
-    advance: Callable
+    begin: Callable = field(repr=False, compare=False)
+    advance: Callable = field(repr=False, compare=False)
 
 
 def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.0):
