@@ -19,6 +19,7 @@ from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
 from .problem import Problem
 from .rounds import Diverged, Engine, run
+from .sweep import SweepFailed, sweep
 from .trajectory import VERSION as __version__
 from .trajectory import Trajectory
 
@@ -28,6 +29,7 @@ __all__ = [
     "Engine",
     "Overlaps",
     "Problem",
+    "SweepFailed",
     "Trajectory",
     "Weights",
     "__version__",
@@ -51,4 +53,5 @@ __all__ = [
     "run",
     "spectral_gap",
     "star",
+    "sweep",
 ]
