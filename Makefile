@@ -33,5 +33,5 @@ clean:  ## remove the environment and the built book
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --constraint constraints.txt --editable '.[torch,book,test]'
+	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable '.[torch,book,test]'
 	touch $@

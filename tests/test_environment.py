@@ -15,11 +15,11 @@ CONDA_NAMES = {"torch": "pytorch"}
 
 
 def asked_by_pyproject():
-    """{name on conda-forge: bounds}, over the package and all its extras."""
+    """[(name on conda-forge, bounds)], in the order of the file: the package, then the extras."""
     extras = PROJECT["optional-dependencies"].values()
     asked = [Requirement(line) for line in sum(extras, PROJECT["dependencies"])]
-    bounds = {CONDA_NAMES.get(r.name, r.name): r.specifier for r in asked}
-    return bounds | {"python": Requirement(f"python{PROJECT['requires-python']}").specifier}
+    python = Requirement(f"python{PROJECT['requires-python']}")
+    return [(CONDA_NAMES.get(r.name, r.name), r.specifier) for r in [python, *asked]]
 
 
 def test_conda_and_pip_ask_for_the_same_packages():
@@ -28,7 +28,7 @@ def test_conda_and_pip_ask_for_the_same_packages():
     *packages, last = environment["dependencies"]
     assert last == {"pip": ["-e ."]}
     asked = [Requirement(line) for line in packages if line != "pip"]
-    assert {r.name: r.specifier for r in asked} == asked_by_pyproject()
+    assert [(r.name, r.specifier) for r in asked] == asked_by_pyproject()
 
 
 def test_every_package_asked_for_has_one_tested_version():
@@ -45,6 +45,6 @@ def test_the_example_in_the_readme_runs():
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        exec(compile(example, "README.md", "exec"), {})
+        exec(compile(example, "<the example>", "exec"), {})
     theory, mean, error = map(float, re.findall(r"\d+\.\d+", printed.getvalue()))
     assert abs(theory - mean) < 5 * error + 1 / 200
