@@ -1,7 +1,9 @@
 """run(): the one loop and the one clock that all engines share."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -11,10 +13,12 @@ from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
 from .order_parameters import Overlaps, Weights, check_overlaps, overlaps
 from .problem import Problem
-from .trajectory import KEPT, Trajectory
+from .storage import read_checkpoint, write_checkpoint
+from .trajectory import KEPT, Trajectory, same
 
 SAME_TIME = 1e-9  # times in alpha that are closer are one time
 LARGEST_RISK = 1e6  # beyond it a run has diverged
+CHECKPOINT_SECONDS = 60  # between two writes of a checkpoint
 GRID = 64  # blocks of steps of the finite engines lie on multiples of a divisor of this
 
 
@@ -46,7 +50,7 @@ class Engine:
     advance: Callable = field(repr=False, compare=False)
 
 
-def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.0):
+def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.0, checkpoint=None):
     """Train, mix, train, mix, and record.
 
     Parameters
@@ -60,6 +64,10 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     ends : False leaves the ends of rounds out, but the last.
     keep : which of "Q", "R", "v", "risk", "mean_risk" to store; None stores all.
     start : alpha at x0, so that a second run continues the first one's clock.
+    checkpoint : a file that is written now and then. The same call made again, after a kill as
+        well, goes on from there, with the result of a run that was never stopped, bit for bit
+        (with a checkpoint the flow restarts its solver at fixed marks). It is a pickle: use your
+        own files alone.
 
     Returns a Trajectory. Ctrl-C returns what was computed, with complete=False. Exactly equal
     students of one worker stay equal in every engine. Raises ValueError for arguments that do not
@@ -74,42 +82,66 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
         raise ValueError(f"x0 is gossipdyn.Overlaps (sgd: or Weights), got {type(x0).__name__}")
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
     rounds = _schedule(rounds, x0.v.shape[-2])
-    segments = _plan(rounds, record, ends, start, engine.N)
-    asked = {
-        "x0": x0,
-        "rounds": rounds,
-        "record": record,
-        "ends": ends,
-        "keep": _names(keep),
-        "start": start,
-    }
-    size = 1 + sum(sum(segment.shown) + segment.shown_after for segment in segments)
+    legs = _plan(rounds, record, ends, start, engine.N)
+    asked = {"x0": x0, "rounds": rounds, "record": record, "ends": ends, "start": start}
+    asked["keep"] = _names(keep)
+    size = 1 + sum(sum(leg.shown) + leg.shown_after for leg in legs)
     ledger = _Ledger(engine, problem, asked, size)
-    state, source = engine.begin(problem, x0)
-    length = segments[-1].end - start if segments else 0
+    length = legs[-1].end - start if legs else 0
+    done, saved = None, time.monotonic()
+    if checkpoint is not None:
+        legs = [part for leg in legs for part in _parts(leg)]
+        done = _resumed(checkpoint, ledger)
+    if done is None:
+        first, (state, source) = 0, engine.begin(problem, x0)
+        ledger.write(state, start)
+        if checkpoint is not None:  # at once: a file that cannot be written is no late surprise
+            write_checkpoint(checkpoint, (first, state, source, ledger))
+    else:
+        first, state, source, ledger = done
     bar = tqdm(total=length, unit="alpha", delay=2, leave=False, bar_format=_BAR)
     try:
         with bar:
-            ledger.write(state, start)
-            for segment in segments:
-                states = engine.advance(problem, state, source, segment.now, segment.times)
-                for alpha, shown, state in zip(segment.alphas, segment.shown, states, strict=True):
+            for i, leg in enumerate(legs[first:], first):
+                states = engine.advance(problem, state, source, leg.now, leg.times)
+                for alpha, shown, state in zip(leg.alphas, leg.shown, states, strict=True):
                     if shown:
                         ledger.write(state, alpha)
                     else:
                         _observe(problem, state, alpha)
                     bar.update(alpha - start - bar.n)
-                A = segment.A
-                if A is not None:
-                    state = A(state) if callable(A) else apply_mixing(A, state)
-                if segment.shown_after:
-                    ledger.write(state, segment.end, after_mixing=True)
+                if leg.A is not None:
+                    state = leg.A(state) if callable(leg.A) else apply_mixing(leg.A, state)
+                if leg.shown_after:
+                    ledger.write(state, leg.end, after_mixing=True)
+                last = i == len(legs) - 1
+                if checkpoint is not None and (
+                    last or time.monotonic() - saved >= CHECKPOINT_SECONDS
+                ):
+                    write_checkpoint(checkpoint, (i + 1, state, source, ledger))
+                    saved = time.monotonic()
     except KeyboardInterrupt:
         return ledger.trajectory(state, complete=False)
     except Diverged as diverged:
         diverged.trajectory = ledger.trajectory(None, complete=False)
         raise
     return ledger.trajectory(state, complete=True)
+
+
+def _resumed(checkpoint, ledger):
+    """What an earlier run of the same call left: (next leg, state, source, ledger), or None."""
+    done = read_checkpoint(checkpoint)
+    if done is None:
+        return None
+    earlier = done[-1]
+    for name in ("engine", "problem", "asked"):
+        if not same(getattr(earlier, name), getattr(ledger, name)):
+            raise ValueError(
+                f"the checkpoint {checkpoint} belongs to another run, its {name} differs:\n"
+                f"{getattr(earlier, name)}\nagainst\n{getattr(ledger, name)}\n"
+                "name another file, or delete it"
+            )
+    return done
 
 
 _BAR = "{l_bar}{bar}| {n:.4g}/{total:.4g} in alpha [{elapsed}<{remaining}]"
@@ -148,7 +180,7 @@ def _square(A):
     return A
 
 
-class _Segment(NamedTuple):
+class _Leg(NamedTuple):
     """One round: the states asked of the engine, which of them are shown, and the mixing."""
 
     now: float
@@ -161,7 +193,7 @@ class _Segment(NamedTuple):
 
 
 def _plan(rounds, record, ends, start, N):
-    """Every time of a run, laid out before it begins: a list of _Segment.
+    """Every time of a run, laid out before it begins: a list of _Leg.
 
     Beside the times asked for there are hidden ones, at which the progress bar moves, divergence
     is noticed and Ctrl-C finds a whole state.
@@ -183,7 +215,7 @@ def _plan(rounds, record, ends, start, N):
     for i in reversed(range(len(shown) - 1)):  # what stands before a round of period 0
         shown[i] |= shown[i + 1] and marks[i + 2] - marks[i + 1] <= near
 
-    segments = []
+    legs = []
     for (_, A), now, end, asked, is_shown in zip(
         rounds, marks[:-1], marks[1:], exact, shown, strict=True
     ):
@@ -200,8 +232,25 @@ def _plan(rounds, record, ends, start, N):
         if times:
             alphas[-1] = end
         after = is_shown and A is not None
-        segments.append(_Segment(now, list(times), alphas, list(times.values()), A, end, after))
-    return segments
+        legs.append(_Leg(now, list(times), alphas, list(times.values()), A, end, after))
+    return legs
+
+
+def _parts(leg):
+    """A leg cut at its hidden times, where checkpoints can be written."""
+    cuts = [i + 1 for i, shown in enumerate(leg.shown[:-1]) if not shown]
+    now = leg.now
+    for begin, end in pairwise([0, *cuts, len(leg.times)]):
+        within = slice(begin, end)
+        whole = {"A": None, "shown_after": False} if end < len(leg.times) else {}
+        yield leg._replace(
+            now=now,
+            times=leg.times[within],
+            alphas=leg.alphas[within],
+            shown=leg.shown[within],
+            **whole,
+        )
+        now = leg.times[end - 1] if end else now
 
 
 def _steps(period, N):

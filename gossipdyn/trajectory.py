@@ -1,17 +1,16 @@
 """Trajectory: what every engine returns."""
 
 import json
-import os
 import zipfile
 from dataclasses import dataclass, fields
 from importlib import metadata
-from pathlib import Path
 
 import numpy as np
 
 from .gaussian import ACTIVATIONS
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
+from .storage import atomically
 
 VERSION = metadata.version("gossipdyn")
 FORMAT = 1  # of saved files
@@ -105,16 +104,8 @@ class Trajectory:
         A schedule with callables is stored by their names and cannot be run again from the file.
         """
         arrays, description = _pack(self)
-        path = Path(path)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-        try:
-            with open(partial, "wb") as file:
-                np.savez_compressed(file, description=json.dumps(description), **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with atomically(path) as file:
+            np.savez_compressed(file, description=json.dumps(description), **arrays)
 
     @classmethod
     def load(cls, path):
@@ -141,7 +132,7 @@ class Trajectory:
     def __eq__(self, other):
         """Whether two trajectories hold the same, their weights, engine and start included."""
         return isinstance(other, Trajectory) and all(
-            _same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
+            same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
         )
 
     def _kept(self, name):
@@ -156,13 +147,14 @@ class Trajectory:
         return array
 
 
-def _same(a, b):
+def same(a, b):
+    """Whether two records, containers or arrays hold the same."""
     if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[k], b[k]) for k in a)
+        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
-        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and np.array_equal(a, b)
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return type(a) is type(b) and np.array_equal(a, b)
     return a is b or bool(a == b)
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"gaussian", "order_parameters"},
+    {"gaussian", "order_parameters", "storage"},
     {"problem", "gossip"},
     {"generalisation", "trajectory"},
     {"rounds"},

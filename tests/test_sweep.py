@@ -111,8 +111,10 @@ def test_processes_share_the_cores():
 def test_a_sweep_runs_on_a_cluster_unchanged():
     distributed = pytest.importorskip("distributed")
     points = [(eta, None) for eta in (0.1, 0.2, 0.3)]
-    cluster = dict(n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False)
-    with distributed.Client(**cluster), joblib.parallel_config(backend="dask"):
+    client = distributed.Client(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, processes=False
+    )
+    with client, joblib.parallel_config(backend="dask"):
         there = gd.sweep(settle, points)
     np.testing.assert_array_equal(there, [settle(point) for point in points])
 
