@@ -2,36 +2,44 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
-
-# One thread a process: the tests use every core through processes, and outputs stay stable.
-export OMP_NUM_THREADS := 1
-export TQDM_DISABLE := 1
+PAGES ?= book/*.ipynb
 
 .PHONY: book test check execute bench clean
 
-book: $(READY)  ## build the book into _build/html
+# The book, in _build/html. A warning fails it.
+book: $(READY)
 	$(BIN)/jupyter-book build . -W --keep-going
 
-test: $(READY)  ## run the unit tests, and every notebook against its stored outputs
-	$(BIN)/pytest --numprocesses=2 --dist=loadscope \
+# The unit tests, and every notebook against its stored outputs.
+test: $(READY)
+	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadscope \
 	    --nbval --nbval-current-env --nbval-cell-timeout=120
 
-check: $(READY)  ## what CI runs
+# What CI runs.
+check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(MAKE) test
 	$(MAKE) book
 
-execute: $(READY)  ## run every notebook again and store its outputs
-	$(BIN)/jupyter nbconvert --to notebook --execute --inplace book/*.ipynb
+# Run notebooks again and store their outputs: all, or make execute PAGES=book/page.ipynb
+execute: $(READY)
+	$(BIN)/jupyter nbconvert --to notebook --execute --inplace \
+	    --ExecutePreprocessor.record_timing=False $(PAGES)
 
-bench: $(READY)  ## run every benchmark
+# Processes fill the cores, so a process keeps to one thread. No progress bars in outputs.
+test execute: export OMP_NUM_THREADS := 1
+test execute: export TQDM_DISABLE := 1
+
+# Every claim of speed, measured.
+bench: $(READY)
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit; done
 
-clean:  ## remove the environment and the built book
+clean:
 	rm -rf .venv _build
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable '.[torch,book,test]'
+	$(BIN)/pip install --disable-pip-version-check \
+	    --constraint constraints.txt --editable '.[torch,book,test]'
 	touch $@
