@@ -15,6 +15,7 @@ mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights
 from .gaussian import Activation, erf, linear
 from .generalisation import mean_risk, risk
 from .gossip import complete, from_edges, mix, path, ring, spectral_gap, star
+from .markov import chain
 from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
 from .problem import Problem
@@ -33,6 +34,7 @@ __all__ = [
     "Trajectory",
     "Weights",
     "__version__",
+    "chain",
     "complete",
     "cosines",
     "drift",
