@@ -14,7 +14,25 @@ mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights
 
 from .gaussian import Activation, erf, linear
 from .generalisation import mean_risk, risk
-from .gossip import complete, from_edges, mix, path, ring, spectral_gap, star
+from .gossip import Matched, matched, mix
+from .graphs import (
+    complete,
+    drop_edges,
+    erdos_renyi,
+    exponential,
+    from_edges,
+    from_networkx,
+    hypercube,
+    lazy,
+    max_degree,
+    one_peer_exponential,
+    path,
+    random_pairs,
+    ring,
+    spectral_gap,
+    star,
+    torus,
+)
 from .markov import chain
 from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
@@ -28,6 +46,7 @@ __all__ = [
     "Activation",
     "Diverged",
     "Engine",
+    "Matched",
     "Overlaps",
     "Problem",
     "SweepFailed",
@@ -38,16 +57,26 @@ __all__ = [
     "complete",
     "cosines",
     "drift",
+    "drop_edges",
+    "erdos_renyi",
     "erf",
+    "exponential",
     "flow",
     "from_edges",
+    "from_networkx",
+    "hypercube",
+    "lazy",
     "lift",
     "linear",
+    "matched",
+    "max_degree",
     "mean_risk",
     "mix",
     "noise",
+    "one_peer_exponential",
     "overlaps",
     "path",
+    "random_pairs",
     "random_start",
     "rate",
     "ring",
@@ -56,4 +85,5 @@ __all__ = [
     "spectral_gap",
     "star",
     "sweep",
+    "torus",
 ]

@@ -1,4 +1,4 @@
-"""Gossip: graphs, their mixing matrices, and the one operator that averages workers.
+"""Gossip: the one operator that averages workers, and its remedy for units in different order.
 
 A round of gossip replaces every worker's weights by a weighted mean of its neighbours',
 W^p <- sum_q A_pq W^q. On overlaps this is R <- A R and Q <- A Q A^T on the worker axes: exact,
@@ -6,92 +6,15 @@ at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip
 """
 
 import warnings
-from dataclasses import replace
-from operator import index
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
-# graphs
+from .graphs import check_mixing
+from .order_parameters import Overlaps, overlaps
 
-
-def from_edges(P, edges):
-    """Mixing matrix (P, P) of an undirected graph, with Metropolis weights.
-
-    A_ij = 1 / (1 + max(d_i, d_j)) on edges, the rest on the diagonal: symmetric and doubly
-    stochastic, so the mean of the workers is kept (Xiao & Boyd 2004).
-
-    edges: pairs of different workers in 0..P-1, each pair once. Raises ValueError for self-loops,
-    duplicates, workers that do not exist, and graphs in several parts (which are listed).
-    """
-    P = _count(P, "P", 1)
-    A = np.zeros((P, P))
-    for edge in edges:
-        try:
-            i, j = (index(worker) for worker in edge)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"an edge is a pair of workers, got {edge!r}") from error
-        if not (0 <= i < P and 0 <= j < P):
-            raise ValueError(f"edge ({i}, {j}) names a worker outside 0..{P - 1} (P={P})")
-        if i == j:
-            raise ValueError(
-                f"edge ({i}, {j}) is a self-loop: a worker always keeps part of its own "
-                "weights, leave it out"
-            )
-        if A[i, j]:
-            raise ValueError(f"edge ({i}, {j}) is given twice (edges have no direction)")
-        A[i, j] = A[j, i] = 1
-    parts = _components(A)
-    if len(parts) > 1:
-        listed = " and ".join("{" + ", ".join(map(str, part)) + "}" for part in parts)
-        raise ValueError(f"the graph falls into {len(parts)} parts: {listed}; connect them")
-    degree = A.sum(1)
-    A /= 1 + np.maximum(degree[:, None], degree)
-    A[np.diag_indices(P)] = 1 - A.sum(1)
-    return A
-
-
-def complete(P):
-    """Everyone averages with everyone: A = 1 1^T / P, exact consensus in one round."""
-    P = _count(P, "P", 1)
-    return np.full((P, P), 1 / P)
-
-
-def ring(P):
-    """Neighbours on a circle: weights 1/3, eigenvalues (1 + 2 cos(2 pi k / P)) / 3 for P >= 3."""
-    P = _count(P, "P", 1)
-    return from_edges(P, {tuple(sorted((i, (i + 1) % P))) for i in range(P) if P > 1})
-
-
-def path(P):
-    """Neighbours on a line: eigenvalues 1/3 + (2/3) cos(pi k / P)."""
-    P = _count(P, "P", 1)
-    return from_edges(P, [(i, i + 1) for i in range(P - 1)])
-
-
-def star(P):
-    """Worker 0 in the middle: spectral gap 1 / P."""
-    P = _count(P, "P", 1)
-    return from_edges(P, [(0, i) for i in range(1, P)])
-
-
-def spectral_gap(A):
-    """1 - |lambda_2|: how much of the disagreement one round removes, at least.
-
-    For a symmetric (or normal) A: one minus the second largest modulus of an eigenvalue; for any
-    other A: one minus the spectral norm of A - 1 1^T / P, which can be negative. A: (P, P), rows
-    sum to 1. Returns a float. Xiao & Boyd (2004).
-    """
-    A = check_mixing(A)
-    P = A.shape[0]
-    if A.shape[1] != P:
-        raise ValueError(f"a spectral gap belongs to a square A, got shape {A.shape}")
-    if np.allclose(A @ A.T, A.T @ A, rtol=0, atol=1e-12):
-        moduli = np.sort(np.abs(np.linalg.eigvals(A)))
-        return float(1 - moduli[-2]) if P > 1 else 1.0
-    return float(1 - np.linalg.norm(A - 1 / P, 2))
-
-
-# the operator
+TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
 
 def mix(A, state):
@@ -122,40 +45,140 @@ def apply_mixing(A, state):
     return replace(state, **mixed)
 
 
+def matched(A, problem=None, tie=TIE):
+    """Matched gossip: a callable on states that sorts every sender's units like the receiver's.
+
+    Students that learnt the same features in different orders have a poor mean. So each receiver p
+    permutes the units of each sender q, rows of W and entries of v together, which changes no
+    output, before it takes its weighted mean: a linear assignment on Q^pq per edge, the same from
+    weights and from overlaps. Units with second-layer weights of opposite sign are never taken for
+    alike. Where problem's g is odd and its v is trained, (w, v) and (-w, -v) are one unit: the
+    assignment is made on |Q^pq|, and signs are flipped too. Singh & Jaggi (2020) and Ainsworth et
+    al. (2023) match networks before a mean; chapter `diagnosis` derives what it does here.
+
+    Near ties stay as they are: a cycle of the assignment is carried out where it lowers the
+    squared distance of its units by more than 2 tie |w^p| |w^q|, norms taken over the cycle. Chance
+    makes independent rows in R^N gain about 3 / sqrt(N) at most: the default suits N = 1000. Units
+    that look at the M teachers with R_on and R_off gain (R_on - R_off)^2 / Q_ii, so matching sets
+    in as they specialise. From tie = 2 up nothing is ever matched.
+
+    A: (P, P), rows sum to 1. Returns a Matched, to be used as matched(A)(state), or in a schedule
+    [(period, matched(A)), ...]. The mean of the workers is kept up to the order of their units, not
+    entry by entry. Raises ValueError for an A that mix() refuses or that is not square, and for a
+    tie below 0; warns like mix().
+    """
+    A = check_mixing(A)
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(
+            f"matched gossip sorts senders like the receiver, so A is square, got shape {A.shape}"
+        )
+    if isinstance(tie, bool) or not np.isscalar(tie) or not 0 <= tie < np.inf:
+        raise ValueError(f"tie is a number from 0 up (see the docstring), got {tie!r}")
+    warn_of_drift(A)
+    A.setflags(write=False)
+    return Matched(A=A, signs=signs_are_free(problem), tie=float(tie))
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """A round of matched gossip, made by matched().
+
+    Attributes
+    ----------
+    A : (P, P) mixing matrix.
+    signs : whether units are flipped too.
+    tie : what an exchange of units must gain.
+    """
+
+    A: np.ndarray
+    signs: bool
+    tie: float
+
+    def __call__(self, state):
+        """The state after the round: Overlaps or Weights like the one before."""
+        G = self.matrix(state)
+        *runs, P, K = state.v.shape
+
+        def act(array):
+            rows = array.reshape(*runs, P * K, -1)
+            matrix = rows.new_tensor(G) if hasattr(rows, "new_tensor") else G
+            return (matrix @ rows).reshape(array.shape)
+
+        if isinstance(state, Overlaps):
+            one_side = np.moveaxis(act(state.Q), (-4, -3), (-2, -1))
+            return Overlaps(Q=act(one_side), R=act(state.R), v=act(state.v))
+        return replace(state, W=act(state.W), v=act(state.v))
+
+    def matrix(self, state):
+        """G (..., P K, P K) of the round: W <- G W on all rows, so that Q <- G Q G^T, R <- G R."""
+        P, K = state.v.shape[-2:]
+        check_mixing(self.A, P)
+        x = state if isinstance(state, Overlaps) else overlaps(state)
+        order = relative_order(x, self.signs, self.tie, (self.A + self.A.T) > 0)
+        return (self.A[:, None, :, None] * order).reshape(*x.v.shape[:-2], P * K, P * K)
+
+    def __eq__(self, other):
+        return isinstance(other, Matched) and repr(self) == repr(other)
+
+    def __repr__(self):
+        return f"Matched(A={self.A.tolist()}, signs={self.signs}, tie={self.tie})"
+
+
+def signs_are_free(problem):
+    """Whether (w, v) and (-w, -v) are the same unit, and training may reach either."""
+    return problem is not None and bool(problem.activation.odd and problem.eta_v > 0)
+
+
+def relative_order(x, signs, tie, edges):
+    """Signed permutations (..., P, K, P, K): in block p, q the units of q in the order of p's.
+
+    x: Overlaps. edges: (P, P) bool, symmetric; other blocks hold the identity. Block q, p is the
+    inverse of block p, q.
+    """
+    *_, P, K = x.v.shape
+    Q = np.swapaxes(x.Q, -3, -2)  # (..., P, P, K, K)
+    if signs:
+        likeness, stay = np.abs(Q), np.diagonal(Q, axis1=-2, axis2=-1)
+    else:
+        opposite = x.v[..., :, None, :, None] * x.v[..., None, :, None, :] < 0
+        likeness = np.where(opposite, -np.abs(Q), Q)
+        stay = np.diagonal(likeness, axis1=-2, axis2=-1)
+    size = np.einsum("...pkpk->...pk", x.Q)
+    blocks = np.zeros_like(Q) + np.eye(K)
+    # where no unit of p likes another of q's better than its own there is nothing to assign
+    better = np.any(likeness.max(-1) > stay, axis=-1) & np.triu(edges, 1)
+    for *run, p, q in map(tuple, np.argwhere(better)):
+        run = tuple(run)
+        here = (*run, p, q)
+        order = linear_sum_assignment(likeness[here], maximize=True)[1]
+        for cycle in _cycles(order):
+            to = order[cycle]
+            gain = likeness[here][cycle, to].sum() - stay[here][cycle].sum()
+            scale = np.sqrt(size[(*run, p)][cycle].sum() * size[(*run, q)][cycle].sum())
+            if gain > tie * scale:
+                blocks[here][cycle, cycle] = 0
+                flipped = signs & (Q[here][cycle, to] < 0)
+                blocks[here][cycle, to] = np.where(flipped, -1, 1)
+        blocks[(*run, q, p)] = blocks[here].T
+    return np.swapaxes(blocks, -3, -2)
+
+
+def _cycles(order):
+    """The cycles of a permutation, each a list of its places."""
+    left = set(range(len(order)))
+    while left:
+        cycle = [min(left)]
+        while (following := int(order[cycle[-1]])) != cycle[0]:
+            cycle.append(following)
+        left -= set(cycle)
+        yield cycle
+
+
 def _along(A, array, axis):
     """Matrix product over one axis, for NumPy arrays and torch tensors alike."""
     moved = array.swapaxes(axis, 0)
     product = A @ moved.reshape(moved.shape[0], -1)
     return product.reshape(-1, *moved.shape[1:]).swapaxes(0, axis)
-
-
-def check_mixing(A, workers=None):
-    """A as a float64 array, or a ValueError that says what is wrong with it."""
-    try:
-        A = np.array(A, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"A must be a matrix of real numbers, got {A!r}") from error
-    if A.ndim != 2 or 0 in A.shape:
-        raise ValueError(f"A is a matrix A[receiver, sender], got shape {A.shape}")
-    if workers is not None and A.shape[1] != workers:
-        raise ValueError(
-            f"A of shape {A.shape} takes {A.shape[1]} workers, the state has {workers}"
-        )
-    if not np.all(np.isfinite(A)):
-        raise ValueError(f"A holds NaN or infinity:\n{A}")
-    if np.any(A < 0):
-        i, j = np.argwhere(A < 0)[0]
-        raise ValueError(
-            f"A[{i}, {j}] = {A[i, j]:.4g}: gossip needs weighted averages, no entry below 0"
-        )
-    sums = A.sum(1)
-    if np.any(np.abs(sums - 1) > 1e-9):
-        row = int(np.argmax(np.abs(sums - 1) > 1e-9))
-        raise ValueError(
-            f"row {row} of A sums to {sums[row]:.5g}: gossip needs weighted averages, rows that "
-            "sum to 1"
-        )
-    return A
 
 
 def warn_of_drift(A):
@@ -175,22 +198,3 @@ def warn_of_drift(A):
     warnings.warn(
         f"columns do not sum to 1: the mean is not kept; {fate}", UserWarning, stacklevel=3
     )
-
-
-def _components(A):
-    """Connected parts of a graph, each a sorted list of workers."""
-    parts, left = [], set(range(A.shape[0]))
-    while left:
-        part, front = set(), {min(left)}
-        while front:
-            part |= front
-            front = {int(j) for i in front for j in np.flatnonzero(A[i])} - part
-        parts.append(sorted(part))
-        left -= part
-    return parts
-
-
-def _count(n, name, least):
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise ValueError(f"{name} is a whole number from {least} up, got {n!r}")
-    return int(n)

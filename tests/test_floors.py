@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"gaussian", "order_parameters", "storage"},
+    {"gaussian", "order_parameters", "graphs", "storage"},
     {"problem", "gossip"},
     {"generalisation", "trajectory"},
     {"rounds"},
@@ -20,7 +20,7 @@ FLOORS = [
     {"figures"},
 ]
 # Where the drawing is stricter than "below", or less strict.
-PROBLEM_AND_GOSSIP = {"problem": {"gaussian"}, "gossip": {"order_parameters"}}
+PROBLEM_AND_GOSSIP = {"problem": {"gaussian"}, "gossip": {"order_parameters", "graphs"}}
 ACROSS = {"distributed": {"simulation"}}  # reuses its step
 
 HEAVY = {
