@@ -159,12 +159,17 @@ def _eigenvalues(G):
 def factor(problem, x):
     """Rows in R^d, d = P K + M, that have the overlaps x exactly, as Weights with N = d.
 
-    Singular overlaps (equal workers) are fine. Raises ValueError for overlaps that no weights have.
+    Singular overlaps (equal workers) are fine. Rows i, j with Q_ii = Q_ij = Q_jj are equal to the
+    last bit. Raises ValueError for overlaps that no weights have.
     """
     check_overlaps(problem, x)
-    values, vectors = _eigenvalues(gram(problem.T, x))
+    G = gram(problem.T, x)
+    values, vectors = _eigenvalues(G)
     values = np.where(values > ROUNDING * 1e-6 * values[..., -1:], values, 0)
     rows = vectors * np.sqrt(values * values.shape[-1])[..., None, :]
+    norms = np.diagonal(G, axis1=-2, axis2=-1)
+    equal = (G == norms[..., None]) & (G == norms[..., None, :])
+    rows = np.take_along_axis(rows, equal.argmax(-1)[..., None], -2)
     *_, P, K, _ = x.R.shape
     W = rows[..., : P * K, :].reshape(*x.R.shape[:-1], -1)
     return Weights(W=W, v=x.v, W_star=rows[..., P * K :, :])
