@@ -356,13 +356,13 @@ class Coordinates:
         """The right-hand side of the flow."""
         return self.pack(_rate(self.problem, self.unpack(y)))
 
-    def jacobian(self, y):
+    def jacobian(self, y, step=5e-4):
         """The derivative of rate() at y, (size, size), to about 1e-12 eta where it is smooth.
 
         Differences of fourth order: an error of step^4 from the curvature (the averages vary on
         the scale 1 + |y|) and of 1e-16 / step from rounding, least together near 5e-4.
         """
-        step = np.diag(5e-4 * (1 + np.abs(y)))
+        step = np.diag(step * (1 + np.abs(y)))
         moved = y + np.concatenate([2 * step, step, -step, -2 * step])
         far, near, back, far_back = self.rate(moved).reshape(4, y.size, y.size)
         return ((8 * (near - back) - (far - far_back)) / (12 * step.diagonal()[:, None])).T
