@@ -82,8 +82,26 @@ __all__ = [
     "ring",
     "risk",
     "run",
+    "sgd",
     "spectral_gap",
     "star",
     "sweep",
     "torus",
 ]
+
+
+def __getattr__(name):
+    """gossipdyn.sgd, when it is first asked for: it needs torch, the rest does not."""
+    if name != "sgd":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from .simulation import sgd
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ValueError("sgd needs torch: pip install 'gossipdyn[torch]'") from error
+    return sgd
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
