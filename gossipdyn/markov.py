@@ -19,7 +19,7 @@ from .order_parameters import Overlaps, Weights, check_dimension, factor
 from .rounds import GRID, Engine
 
 LANE = 128  # runs that share their random streams, always drawn together
-TILE = 8 * LANE  # runs that are computed together: what fits into the cache
+CACHE = 2**19  # numbers in the rows of the lanes that are computed together, about
 
 
 def step(problem, N, W, v, teacher, z, zeta):
@@ -114,53 +114,50 @@ def _begin(problem, x0, *, N, runs, seed):
     W = rows[:, M:].reshape(len(rows), P, K, -1)
     state = (np.broadcast_to(a, (runs, *a.shape[1:])) for a in (W, x0.v, W_star))
     lanes = np.random.SeedSequence(seed).spawn(-(-runs // LANE))
-    per_tile = TILE // LANE
+    width = P * K * _coordinates(P, K, M, problem.batch, N)[-1]
+    size = max(1, min(8, CACHE // (width * LANE)))  # beyond 8 lanes nothing is gained
     tiles = [
-        _Draws([_streams(lane) for lane in lanes[i : i + per_tile]])
-        for i in range(0, len(lanes), per_tile)
+        _Tile([_streams(lane) for lane in lanes[i : i + size]]) for i in range(0, len(lanes), size)
     ]
     return Weights(*state), tiles
 
 
 def _advance(problem, state, tiles, now, times, *, N):
     P, K = state.v.shape[1:]
-    M, d = problem.M, P * K + problem.M
-    fresh = P * problem.batch
-    period = _period(P * K, fresh)
-
-    def coordinates(step):
-        return min(d + step % period * fresh, N)
-
-    parts = []
-    c = coordinates(now)
-    for i in range(len(tiles)):
-        part = slice(i * TILE, (i + 1) * TILE)
+    M, B = problem.M, problem.batch
+    widths = _coordinates(P, K, M, B, N)
+    period, d = len(widths) - 1, widths[0]
+    c = widths[now % period]
+    parts, first = [], 0
+    for tile in tiles:
+        part = slice(first, first + LANE * len(tile.lanes))
+        first = part.stop
         W = state.W[part, ..., :c] / _stretch(d, c)
         teacher = state.W_star[part, :, :M] / _stretch(d, c)
         parts.append([_runs_last(a) for a in (W, state.v[part], teacher)])
     for time in map(int, times):
-        for part, draws in zip(parts, tiles, strict=True):
+        for tile, part in zip(tiles, parts, strict=True):
             W, v, teacher = part
             with np.errstate(over="ignore", invalid="ignore"):  # run() notices divergence
                 for s in range(now, time):
                     if s % period == 0:
-                        draws.block = _block(draws.lanes, N, W.shape, M, problem, period)
-                    W, v = step(problem, N, W, v, teacher, *draws.block[s % period])
+                        tile.samples = _draw(problem, tile.lanes, W.shape[-1], P, N, widths)
+                    W, v = step(problem, N, W, v, teacher, *tile.samples[s % period])
                     if (s + 1) % period == 0:
                         own = W[:, :, M:].reshape(P * K, -1, W.shape[-1])
                         own = reduced(own).reshape(P, K, P * K, -1)
-                        W = np.concatenate([W[:, :, :M], own], axis=2)
+                        W, tile.samples = np.concatenate([W[:, :, :M], own], axis=2), None
             part[:2] = W, v
         now = time
         yield _weights(parts, d)
 
 
 @dataclass
-class _Draws:
-    """The randomness of one tile: the streams of its lanes, and what they drew for this block."""
+class _Tile:
+    """The streams of a few lanes, and the samples of the block of steps that has begun."""
 
     lanes: list
-    block: list | None = None
+    samples: list | None = None
 
 
 def _streams(seed):
@@ -168,42 +165,44 @@ def _streams(seed):
     return [np.random.Generator(np.random.SFC64(child)) for child in seed.spawn(3)]
 
 
-def _period(rows, fresh):
-    """Steps between reductions, a divisor of GRID: enough to share the cost of a sweep."""
-    wish = max(8, 2 * rows) // fresh
-    return min(GRID, 1 << max(0, wish.bit_length() - 1))
+def _coordinates(P, K, M, B, N):
+    """Coordinates of the rows before each step of a block, and after its last.
+
+    The number of steps is a divisor of GRID, large enough to share the cost of a reduction.
+    """
+    steps = max(8, 2 * P * K) // (P * B)
+    steps = min(GRID, 1 << max(0, steps.bit_length() - 1))
+    return [min(P * K + M + s * P * B, N) for s in range(steps + 1)]
 
 
-def _block(lanes, N, shape, M, problem, period):
-    """The samples of `period` steps: [(z (P, batch, c, runs), zeta (P, batch, runs)), ...].
+def _draw(problem, lanes, runs, P, N, widths):
+    """The samples of a block of steps: [(z (P, B, c_new, runs), zeta (P, B, runs)), ...].
 
     Sample j of the block is standard normal along the d + j directions that stand before it, chi
     with N - d - j degrees of freedom along its own, and zero along those of the later ones.
     """
-    P, K, _, runs = shape
-    d, B = P * K + M, problem.batch
+    d, steps, B = widths[0], len(widths) - 1, problem.batch
     fresh = P * B
-    widths = [min(d + (s + 1) * fresh, N) for s in range(period)]
-    degrees = np.arange(N - d, max(N - d - period * fresh, 0), -1)
-    normals = np.empty((fresh * sum(widths), runs))
+    degrees = np.arange(N - d, max(N - d - steps * fresh, 0), -1)
+    normals = np.empty((fresh * sum(widths[1:]), runs))
     lengths = np.empty((len(degrees), runs))
-    zeta = np.empty((period, P, B, runs))
+    zeta = np.zeros((steps, P, B, runs))
     for i, (along, across, labels) in enumerate(lanes):
         part = slice(i * LANE, min((i + 1) * LANE, runs))
-        width = part.stop - part.start
-        normals[:, part] = along.standard_normal((len(normals), LANE))[:, :width]
-        lengths[:, part] = _chi(across, degrees[:, None], (len(degrees), LANE))[:, :width]
+        size = part.stop - part.start
+        normals[:, part] = along.standard_normal((len(normals), LANE))[:, :size]
+        lengths[:, part] = _chi(across, degrees[:, None], (len(degrees), LANE))[:, :size]
         if problem.sigma:
-            zeta[..., part] = labels.standard_normal((period, P, B, LANE))[..., :width]
-    block, first = [], 0
-    for s, width in enumerate(widths):
+            zeta[..., part] = labels.standard_normal((steps, P, B, LANE))[..., :size]
+    samples, first = [], 0
+    for s, width in enumerate(widths[1:]):
         z = normals[first : first + fresh * width].reshape(fresh, width, runs)
         first += fresh * width
         for j in range(s * fresh, min((s + 1) * fresh, len(degrees))):
             z[j % fresh, d + j] = lengths[j]
             z[j % fresh, d + j + 1 :] = 0
-        block.append((z.reshape(P, B, width, runs), zeta[s]))
-    return block
+        samples.append((z.reshape(P, B, width, runs), zeta[s]))
+    return samples
 
 
 def _chi(rng, degrees, shape):
