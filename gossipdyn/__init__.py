@@ -12,7 +12,8 @@ Rows are the three engines. The vertical arrow is overlaps(). The right-hand arr
 mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights)), exactly.
 """
 
-from .gaussian import Activation, erf, linear
+from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
+from .gaussian import Activation, erf, linear, quadratic, relu
 from .generalisation import mean_risk, risk
 from .gossip import Matched, matched, mix
 from .graphs import (
@@ -44,11 +45,13 @@ from .trajectory import Trajectory
 
 __all__ = [
     "Activation",
+    "Diagnosis",
     "Diverged",
     "Engine",
     "Matched",
     "Overlaps",
     "Problem",
+    "Setbacks",
     "SweepFailed",
     "Trajectory",
     "Weights",
@@ -56,6 +59,7 @@ __all__ = [
     "chain",
     "complete",
     "cosines",
+    "diagnose",
     "drift",
     "drop_edges",
     "erdos_renyi",
@@ -76,12 +80,15 @@ __all__ = [
     "one_peer_exponential",
     "overlaps",
     "path",
+    "quadratic",
     "random_pairs",
     "random_start",
     "rate",
+    "relu",
     "ring",
     "risk",
     "run",
+    "setbacks",
     "sgd",
     "spectral_gap",
     "star",

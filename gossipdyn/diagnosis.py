@@ -1,0 +1,302 @@
+"""What a round of gossip did, or would do, to what the workers have learnt.
+
+diagnose() looks at one round, setbacks() at all rounds of a Trajectory. Chapter `diagnosis` shows
+why a rise of Q_ij alone does not tell: it is small when units are many, it misses flipped signs
+and copies, and correlated teachers raise it without loss. The measures are derived in the book.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, fields
+from html import escape
+
+import numpy as np
+
+from .generalisation import mean_risk, risk
+from .gossip import TIE, mix, relative_order, signs_are_free
+from .order_parameters import Weights, check_dimension, cosines, overlaps
+
+ROUNDING = 1e-9
+SAME = "same features"
+SCATTER = 0.1  # of their squared norm is lost by two units of cosine 0.8: noise of one solution
+NEAR_ZERO = 0.2  # mutual cosines below share no feature
+ALIGNED = 0.5  # mean alignment with a teacher unit above is specialised
+ALIKE = 0.8  # units of one worker with larger cosines have not separated
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """What one round does, for states without or with a leading axis of runs.
+
+    Attributes
+    ----------
+    cosine_rise : (..., P) rise of the mean cosine between the units of one worker.
+    noise_floor : (..., P) two standard deviations of a cosine between random rows, 2 / sqrt(N);
+        0 without N.
+    trace_loss : (...) fall of tr Q^pp, mean over workers; where A keeps the mean this is the
+        fall of the consensus distance (1/P) sum_p |W^p - mean|^2 / N.
+    alignment_before, alignment_after : (..., P) mean over units of max_m |cos R_im|; nan without
+        a problem.
+    matched_ratio : (...) squared distance between workers after to before their units are put in
+        the same order: near 0 the same features in another order, near 1 different features, or
+        in order already, or unspecialised. 1 for equal workers.
+    risk_before, risk_after : (..., P) generalisation errors; nan without a problem.
+    mean_risk_after : (...) of the network of the mean weights; nan without a problem.
+    harmful : bool, or (runs,) of them. With a problem: the alignment falls by more than the floor,
+        mean over the workers whose weights the round changes. Without: some unit loses more of its
+        squared norm than the floor and the scatter around one solution (0.1) explain.
+    verdict : str, in words; for runs that differ, how many runs each verdict has.
+    """
+
+    cosine_rise: np.ndarray
+    noise_floor: np.ndarray
+    trace_loss: np.ndarray
+    alignment_before: np.ndarray
+    alignment_after: np.ndarray
+    matched_ratio: np.ndarray
+    risk_before: np.ndarray
+    risk_after: np.ndarray
+    mean_risk_after: np.ndarray
+    harmful: bool | np.ndarray
+    verdict: str
+
+    def _rows(self):
+        """The table: names and values per worker, or one value; means over runs."""
+        for f in fields(self)[:-2]:
+            value = getattr(self, f.name)
+            per_worker = f.name not in ("trace_loss", "matched_ratio", "mean_risk_after")
+            value = value.reshape(-1, value.shape[-1] if per_worker else 1).mean(0)
+            yield f.name.replace("_", " "), [f"{x:.4g}" for x in value]
+
+    def __str__(self):
+        P, runs = self.cosine_rise.shape[-1], self.trace_loss.size
+        title = f"means of {runs} runs" if runs > 1 else ""
+        head = f"{title:17}" + "".join(f"{f'worker {p}':>12}" for p in range(P))
+        rows = [f"{name:17}" + "".join(f"{x:>12}" for x in row) for name, row in self._rows()]
+        return "\n".join([self.verdict, head, *rows])
+
+    def _repr_html_(self):
+        P, runs = self.cosine_rise.shape[-1], self.trace_loss.size
+        title = f"means of {runs} runs" if runs > 1 else ""
+        head = "".join(f"<th>worker {p}</th>" for p in range(P))
+        body = "".join(
+            f"<tr><th>{name}</th>"
+            + "".join(f'<td colspan="{P // len(row)}">{x}</td>' for x in row)
+            + "</tr>"
+            for name, row in self._rows()
+        )
+        return (
+            f"<table><caption>{escape(self.verdict)}</caption>"
+            f"<tr><th>{title}</th>{head}</tr>{body}</table>"
+        )
+
+    def __eq__(self, other):
+        return isinstance(other, Diagnosis) and all(
+            np.array_equal(a, b, equal_nan=f.name not in ("harmful", "verdict"))
+            for f in fields(self)
+            for a, b in [(getattr(self, f.name), getattr(other, f.name))]
+        )
+
+
+def diagnose(x, A=None, after=None, problem=None, N=None):
+    """What the round A does to the state x, before it is made; or what a round did.
+
+    x : Overlaps or Weights, leading axes of runs pass through. A : (P, P) mixing matrix, or a
+    callable on states such as matched(A). after : instead of A, the state after the round.
+    problem : Problem, for risks and alignments; with odd g and trained v, signs are compared too.
+    N : input dimension, for the noise floor; that of x where x is Weights.
+
+    Returns a Diagnosis; print it, or show it in a notebook. Raises ValueError unless exactly one
+    of A and after is given, for states of different shapes, and for all that mix() and risk()
+    refuse. Chapter `diagnosis`.
+    """
+    if (A is None) == (after is None):
+        raise ValueError(
+            "diagnose needs either A, the round to predict, or after, the state after a round: got "
+            + ("neither" if A is None else "both")
+        )
+    if N is None and isinstance(x, Weights):
+        N = x.W.shape[-1]
+    if N is not None:
+        check_dimension(N, 1, "diagnose")
+    x = _overlaps(x)
+    if after is None:
+        after = A(x) if callable(A) else mix(A, x)
+    after = _overlaps(after)
+    if after.R.shape != x.R.shape:
+        raise ValueError(
+            f"diagnose compares each worker before and after: R has shape {x.R.shape} before, "
+            f"{after.R.shape} after"
+        )
+    floor = 0.0 if N is None else 2 / np.sqrt(N)
+    changed = _changed(x, after)
+    before_and_after = _own_cosine(x), _own_cosine(after)
+    size, size_after = (np.einsum("...pkpk->...pk", state.Q) for state in (x, after))
+    alignments = risks = 2 * [np.full(x.v.shape[:-1], np.nan)]
+    mean_risk_after = np.full(x.v.shape[:-2], np.nan)
+    if problem is None:
+        mask = changed[..., None]
+        lost = _ratio(_sum(size - size_after, mask, -2), _sum(size, mask, -2))
+        harmful = lost.max(-1) > max(floor, SCATTER)
+    else:
+        alignments = [np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after)]
+        risks = [risk(problem, s) for s in (x, after)]
+        mean_risk_after = mean_risk(problem, after)
+        fall = _sum(alignments[0] - alignments[1], changed, -1)
+        harmful = fall > (floor + ROUNDING) * changed.sum(-1)
+    ratio, causes = _compare_workers(x, changed, signs_are_free(problem), alignments[0])
+    return Diagnosis(
+        cosine_rise=before_and_after[1] - before_and_after[0],
+        noise_floor=np.full(x.v.shape[:-1], floor),
+        trace_loss=(size - size_after).sum(-1).mean(-1),
+        alignment_before=alignments[0],
+        alignment_after=alignments[1],
+        matched_ratio=ratio,
+        risk_before=risks[0],
+        risk_after=risks[1],
+        mean_risk_after=mean_risk_after,
+        harmful=harmful if harmful.ndim else bool(harmful),
+        verdict=_verdict(causes, harmful, "norm" if problem is None else "alignment"),
+    )
+
+
+def _overlaps(state):
+    return overlaps(state) if isinstance(state, Weights) else state
+
+
+def _own_cosine(x):
+    """Mean cosine between different units of one worker: (..., P), 0 for a single unit."""
+    own = np.einsum("...pkpl->...pkl", _cosines(x))
+    K = own.shape[-1]
+    return _sum(own, ~np.eye(K, dtype=bool), (-2, -1)) / max(K * (K - 1), 1)
+
+
+def _cosines(x):
+    norm = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
+    return _ratio(x.Q, norm[..., None, None] * norm[..., None, None, :, :])
+
+
+def _changed(x, after):
+    """Which workers a round changes: (..., P); all of them where it changes none."""
+    own = np.abs(np.einsum("...pkpl->...pkl", after.Q - x.Q)) > 1e-12 * np.abs(x.Q).max()
+    teacher = np.abs(after.R - x.R) > 1e-12 * np.abs(x.R).max()
+    changed = own.any((-2, -1)) | teacher.any((-2, -1))
+    return np.where(changed.any(-1, keepdims=True), changed, True)
+
+
+def _compare_workers(x, changed, signs, alignment):
+    """The matched ratio (...), and in words how the workers differ (...).
+
+    Pairs of workers count where the round changes both, or else where it changes one.
+    """
+    P, K = x.v.shape[-2:]
+    either = np.triu(changed[..., :, None] | changed[..., None, :], 1)
+    both = np.triu(changed[..., :, None] & changed[..., None, :], 1)
+    pairs = np.where(both.any((-2, -1), keepdims=True), both, either)
+
+    size = np.einsum("...pkpk->...pk", x.Q)
+    sizes = _sum(size[..., :, None, :] + size[..., None, :, :], pairs[..., None], (-3, -2))
+    product = _sum(np.einsum("...pkqk->...pqk", x.Q), pairs[..., None], (-3, -2))
+    everyone = np.ones((P, P), dtype=bool)
+    order = relative_order(x, signs, 0, everyone)
+    matched = _sum(np.einsum("...pkql,...pkql->...pq", order, x.Q), pairs, (-2, -1))
+    total = sizes.sum(-1)
+    distance, least = total - 2 * product.sum(-1), total - 2 * matched
+    apart = distance > ROUNDING * total
+    ratio = np.where(apart, _ratio(least, np.where(apart, distance, 1)), 1.0)
+
+    order = relative_order(x, signs, TIE, everyone)  # what matched gossip would do
+    moved = (np.einsum("...pkqk->...pq", np.abs(order)) < K) & pairs
+    flipped = (order < 0).any((-3, -1)) & pairs
+    moved, flipped = moved.any((-2, -1)), flipped.any((-2, -1))
+    stranger = (2 * _ratio(matched, total) < NEAR_ZERO) & pairs.any((-2, -1))
+    aligned = _ratio(_sum(alignment, changed, -1), changed.sum(-1)) > ALIGNED
+    own = np.einsum("...pkpl->...pkl", _cosines(x))
+    cause = {
+        "different features, which matching cannot help": stranger & aligned,
+        "not specialised yet: mutual cosine near 0": stranger,
+        "units in different order and signs differ": moved & flipped,
+        "units in different order": moved,
+        "signs differ": flipped,
+        "some features differ": pairs.any((-2, -1))
+        & ((2 * _ratio(product, sizes)).min(-1) < 1 - 2 * SCATTER),
+        "not specialised yet: the units of a worker are alike": (K > 1)
+        & (own.min((-3, -2, -1)) > ALIKE),
+    }
+    return ratio, np.select(list(cause.values()), list(cause), SAME)
+
+
+def _verdict(causes, harmful, quantity):
+    verdicts = Counter()
+    for cause, harm in zip(causes.ravel(), harmful.ravel(), strict=True):
+        effect = f"the round loses {'' if harm else 'no '}{quantity}"
+        safe = cause == SAME and not harm
+        verdicts[f"{SAME}: averaging is safe" if safe else f"{cause}; {effect}"] += 1
+    if len(verdicts) == 1:
+        return str(*verdicts)
+    return " | ".join(f"{n} of {causes.size} runs: {v}" for v, n in verdicts.most_common())
+
+
+def _sum(array, mask, axes):
+    return np.sum(array, axis=axes, where=mask)
+
+
+def _ratio(a, b):
+    """a / b, and 0 where b is 0."""
+    a, b = np.broadcast_arrays(np.asarray(a, dtype=float), b)
+    return np.divide(a, b, out=np.zeros(a.shape), where=b != 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Setbacks:
+    """What every round of a Trajectory cost.
+
+    Attributes
+    ----------
+    alpha : (rounds,) when.
+    risk_before, risk_after : (runs, rounds, P) generalisation errors around the round.
+    recovery : (runs, rounds, P) time from the round until the worker's risk is first back where it
+        was before: 0 where the round did not raise it, inf where the trajectory ends earlier.
+    """
+
+    alpha: np.ndarray
+    risk_before: np.ndarray
+    risk_after: np.ndarray
+    recovery: np.ndarray
+
+    @property
+    def jump(self):
+        """(runs, rounds, P) what the round added to the risk; negative where it helped."""
+        return self.risk_after - self.risk_before
+
+
+def setbacks(t, slack=0.0):
+    """Risk jump and recovery time of every round that a Trajectory holds.
+
+    t : Trajectory with the ends of its rounds and its risk. slack : a worker has recovered when
+    its risk is at most (1 + slack) times the risk before the round; 0 asks for all of it. Where
+    label noise keeps the risk fluctuating, a slack of the size of these fluctuations keeps a
+    harmless round from counting as a long setback.
+
+    Times are recorded times, so record densely: a recovery is late by up to one spacing. It may
+    fall behind later rounds. Some runs need not have recovered when the trajectory ends: compare
+    medians over runs, not means. Returns Setbacks. Raises ValueError for a trajectory without
+    rounds or without risks. Chapter `setback`.
+    """
+    if isinstance(slack, bool) or not np.isscalar(slack) or not 0 <= slack < np.inf:
+        raise ValueError(f"slack is a part of the risk before the round, from 0 up, got {slack!r}")
+    if t.risk is None:
+        raise ValueError('setbacks needs the risk: keep "risk" in run(..., keep=...)')
+    rounds = np.flatnonzero(t.after_mixing)
+    if rounds.size == 0:
+        raise ValueError(
+            "the trajectory holds no round: mix with a matrix or a callable, and record the ends "
+            "of rounds (ends=True)"
+        )
+    before, after = t.risk[:, rounds - 1], t.risk[:, rounds]
+    recovery = np.full(before.shape, np.inf)
+    for i, start in enumerate(rounds):
+        back = t.risk[:, start:] <= (1 + slack) * before[:, i, None]
+        first = np.where(back.any(1), back.argmax(1), -1)
+        times = np.append(t.alpha[start:] - t.alpha[start], np.inf)
+        recovery[:, i] = times[first]
+    return Setbacks(t.alpha[rounds], before, after, recovery)
