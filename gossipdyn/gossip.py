@@ -175,10 +175,13 @@ def _cycles(order):
 
 
 def _along(A, array, axis):
-    """Matrix product over one axis, for NumPy arrays and torch tensors alike."""
+    """Weighted sums over one axis, for NumPy arrays and torch tensors alike.
+
+    Term by term: a matrix product rounds according to the place, so that equal units would part.
+    """
     moved = array.swapaxes(axis, 0)
-    product = A @ moved.reshape(moved.shape[0], -1)
-    return product.reshape(-1, *moved.shape[1:]).swapaxes(0, axis)
+    weights = A.reshape(*A.shape, *(1,) * (moved.ndim - 1)).swapaxes(0, 1)
+    return sum(a * term for a, term in zip(weights, moved, strict=True)).swapaxes(0, axis)
 
 
 def warn_of_drift(A):
