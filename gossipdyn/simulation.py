@@ -68,7 +68,7 @@ def sgd(N=100, runs=64, seed=0, device="cpu", dtype="float32"):
         raise ValueError(
             f"sgd makes at most {MOST_RUNS} runs at once, got runs={runs}: split them over seeds"
         )
-    if dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"dtype is one of {', '.join(DTYPES)}, got {dtype!r}")
     try:
         torch.Generator(torch.empty(0, device=options["device"], dtype=DTYPES[dtype]).device)
@@ -143,7 +143,7 @@ def _block(rule, rows, v, X, zeta):
     problem, n, K = rule.problem, X.shape[1], v.shape[1]
     length = n // problem.batch
     g, dg = problem.activation.torch_g, problem.activation.torch_dg
-    # with one sample torch would take another product, which treats equal rows unequally
+    # for one sample torch would take another product, which rounds as it likes
     fields = torch.bmm(rows, X.mT) if n > 1 else (rows * X).sum(-1, keepdim=True)
     label = (rule.v_star * g(fields[:, K:] * rule.N**-0.5)).sum(1, keepdim=True)
     label = label + problem.sigma * zeta[:, None]
@@ -295,10 +295,13 @@ def _move(pool, chunk, source, w, start, stop, back):
         part = slice(first, min(first + chunk, runs * P))
         run = torch.arange(part.start, part.stop) // P
         rows, u = torch.cat([W[part], w.W_star[run]], 1), v[part]
+        twin = _twins(W[part], u)
         for X, zeta in _samples(source, part, N, start, stop, back):
             if given_up.is_set():
                 return
             u = _block(source.rule, rows, u, X, zeta)
+        if twin is not None:
+            rows, u = rows.gather(1, twin[..., None].expand(-1, -1, N)), u.gather(1, twin)
         moved_W[part], moved_v[part] = rows[:, :K], u
 
     try:
@@ -306,6 +309,18 @@ def _move(pool, chunk, source, w, start, stop, back):
     finally:
         given_up.set()
     return Weights(moved_W.reshape(w.W.shape), moved_v.reshape(w.v.shape), w.W_star)
+
+
+def _twins(W, v):
+    """For every unit (L, K) the first one equal to it, or None where all differ.
+
+    Equal units stay equal in exact arithmetic, but products round them differently, and some of
+    their differences grow: so the first one's weights become those of all.
+    """
+    alike = (v[:, :, None] == v[:, None]) & (W[:, :, None, 0] == W[:, None, :, 0])
+    if alike.sum() == v.numel():
+        return None
+    return (alike & (W[:, :, None] == W[:, None]).all(-1)).byte().argmax(-1)
 
 
 def _samples(source, part, N, start, stop, back):
