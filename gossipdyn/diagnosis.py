@@ -8,6 +8,7 @@ and copies, and correlated teachers raise it without loss. The measures are deri
 from collections import Counter
 from dataclasses import dataclass, fields
 from html import escape
+from numbers import Real
 
 import numpy as np
 
@@ -282,7 +283,7 @@ def setbacks(t, slack=0.0):
     medians over runs, not means. Returns Setbacks. Raises ValueError for a trajectory without
     rounds or without risks. Chapter `setback`.
     """
-    if isinstance(slack, bool) or not np.isscalar(slack) or not 0 <= slack < np.inf:
+    if isinstance(slack, bool) or not isinstance(slack, Real) or not 0 <= slack < np.inf:
         raise ValueError(f"slack is a part of the risk before the round, from 0 up, got {slack!r}")
     if t.risk is None:
         raise ValueError('setbacks needs the risk: keep "risk" in run(..., keep=...)')

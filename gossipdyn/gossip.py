@@ -7,6 +7,7 @@ at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip
 
 import warnings
 from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -72,7 +73,7 @@ def matched(A, problem=None, tie=TIE):
         raise ValueError(
             f"matched gossip sorts senders like the receiver, so A is square, got shape {A.shape}"
         )
-    if isinstance(tie, bool) or not np.isscalar(tie) or not 0 <= tie < np.inf:
+    if isinstance(tie, bool) or not isinstance(tie, Real) or not 0 <= tie < np.inf:
         raise ValueError(f"tie is a number from 0 up (see the docstring), got {tie!r}")
     warn_of_drift(A)
     A.setflags(write=False)

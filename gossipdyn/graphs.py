@@ -4,6 +4,7 @@ A[receiver, sender] is the weight of the sender's parameters in the receiver's n
 graph of one worker is [[1]]. Chapter `topology`.
 """
 
+from numbers import Real
 from operator import index
 
 import numpy as np
@@ -121,7 +122,11 @@ def erdos_renyi(P, probability, seed=0):
     takes a probability of about ln(P) / P.
     """
     P = _count(P, "P", 1)
-    if isinstance(probability, bool) or not np.isscalar(probability) or not 0 <= probability <= 1:
+    if (
+        isinstance(probability, bool)
+        or not isinstance(probability, Real)
+        or not 0 <= probability <= 1
+    ):
         raise ValueError(f"probability is a number from 0 to 1, got {probability!r}")
     rng = np.random.default_rng(seed)
     i, j = np.triu_indices(P, 1)
