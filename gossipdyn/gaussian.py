@@ -6,7 +6,7 @@ its slope g' over two, three or four zero-mean Gaussian fields with covariance C
     I2 = <g(a) g(b)>    I3 = <g'(a) b g(c)>    I4 = <g'(a) g'(b) g(c) g(d)>    J2 = <g'(a) g'(b)>
 
 By Stein's lemma I3 = C_ab H2(a, c) + C_bc J2(a, c) with H2 = <g''(a) g(c)>, so every drift needs
-averages of two fields only. Chapter `from_sgd_to_ode` derives the formulas for erf.
+averages of two fields only. Chapter `gaussian_averages` derives the formulas.
 """
 
 from collections.abc import Callable
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import erf as _erf_function
+
+from . import orthants
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
@@ -242,4 +244,97 @@ linear = Activation(
     square=_linear_square,
 )
 
-ACTIVATIONS = {a.name: a for a in (erf, linear)}
+
+# quadratic: g(x) = x^2; every average is a polynomial, by Isserlis' theorem
+
+
+def _quadratic_g(x):
+    return x * x
+
+
+def _quadratic_dg(x):
+    return 2 * x
+
+
+def _quadratic_i2(caa, cab, cbb):
+    return caa * cbb + 2 * cab * cab
+
+
+def _quadratic_j2(caa, cab, cbb):
+    return 4 * cab + 0 * (caa + cbb)
+
+
+def _quadratic_h2(caa, cab, cbb):
+    return 2 * cbb + 0 * (caa + cab)
+
+
+def _quadratic_i4(C):
+    def c(p, q):
+        return C[..., p, q]
+
+    return 4 * (
+        c(0, 1) * (c(2, 2) * c(3, 3) + 2 * c(2, 3) ** 2)
+        + 2 * c(0, 2) * c(1, 2) * c(3, 3)
+        + 2 * c(0, 3) * c(1, 3) * c(2, 2)
+        + 4 * c(2, 3) * (c(0, 2) * c(1, 3) + c(0, 3) * c(1, 2))
+    )
+
+
+def _quadratic_square(C, K, c):
+    """With D = diag(c) and e = x.D x: 4 <x_i x_j e^2>, from traces and powers of C D."""
+    once = C @ (c[..., :, None] * C)
+    twice = once @ (c[..., :, None] * C)
+    mean = np.einsum("...a,...aa->...", c, C)[..., None, None]
+    square = mean**2 + 2 * np.einsum("...a,...aa->...", c, once)[..., None, None]
+    return 4 * (C * square + 4 * mean * once + 8 * twice)[..., :K, :K]
+
+
+quadratic = Activation(
+    name="quadratic",
+    g=_quadratic_g,
+    dg=_quadratic_dg,
+    torch_g=_quadratic_g,
+    torch_dg=_quadratic_dg,
+    odd=False,
+    i2=_quadratic_i2,
+    j2=_quadratic_j2,
+    h2=_quadratic_h2,
+    i4=_quadratic_i4,
+    square=_quadratic_square,
+)
+
+
+# relu: g(x) = max(x, 0), with the slope 1/2 at 0 that symmetric limits give
+
+
+def _relu_g(x):
+    return np.maximum(x, 0)
+
+
+def _relu_dg(x):
+    return np.heaviside(x, 0.5)
+
+
+def _relu_torch_g(x):
+    return x.clamp(min=0)
+
+
+def _relu_torch_dg(x):
+    return x.sign() * 0.5 + 0.5
+
+
+relu = Activation(
+    name="relu",
+    g=_relu_g,
+    dg=_relu_dg,
+    torch_g=_relu_torch_g,
+    torch_dg=_relu_torch_dg,
+    odd=False,
+    i2=orthants.relu_i2,
+    j2=orthants.relu_j2,
+    h2=orthants.relu_h2,
+    i4=orthants.relu_i4,
+    square=orthants.relu_square,
+)
+
+ACTIVATIONS = {a.name: a for a in (erf, linear, quadratic, relu)}

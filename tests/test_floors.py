@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
+    {"orthants", "quadrature"},
     {"gaussian", "order_parameters", "graphs", "storage"},
     {"problem", "gossip"},
     {"generalisation", "trajectory"},
