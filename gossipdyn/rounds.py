@@ -1,5 +1,6 @@
 """run(): the one loop and the one clock that all engines share."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -221,8 +222,8 @@ def _plan(rounds, record, ends, start, N):
     ):
         times = {}
         if end - now > near:
-            hidden = np.arange(np.floor(now / spacing) + 1, np.ceil(end / spacing)) * spacing
-            times = dict.fromkeys(hidden.tolist(), False) | dict.fromkeys(record, True)
+            marked = range(math.floor(now / spacing) + 1, math.ceil(end / spacing))
+            times = dict.fromkeys([mark * spacing for mark in marked], False) | dict.fromkeys(record, True)
             times = {t: times[t] for t in sorted(times) if now + near < t < end - near}
             times[end] = is_shown
         alphas = [t if N is None else start + t / N for t in times]
