@@ -2,6 +2,7 @@
 
 import math
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -210,7 +211,11 @@ def _plan(rounds, record, ends, start, N):
         record = _record(record, start, start + marks[-1] / N)
         record = sorted({round((alpha - start) * N) for alpha in record})
         near, spacing = 0, GRID * -(-N // GRID)
-    exact = [next((t for t in record if abs(t - end) <= near), None) for end in marks[1:]]
+    places = [bisect_left(record, end - near) for end in marks[1:]]
+    exact = [
+        record[i] if i < len(record) and record[i] <= end + near else None
+        for i, end in zip(places, marks[1:], strict=True)
+    ]
     shown = [ends or t is not None for t in exact]
     shown[-1:] = [True] * len(shown[-1:])
     for i in reversed(range(len(shown) - 1)):  # what stands before a round of period 0
@@ -223,7 +228,9 @@ def _plan(rounds, record, ends, start, N):
         times = {}
         if end - now > near:
             marked = range(math.floor(now / spacing) + 1, math.ceil(end / spacing))
-            times = dict.fromkeys([mark * spacing for mark in marked], False) | dict.fromkeys(record, True)
+            asked_for = record[bisect_right(record, now + near) : bisect_left(record, end - near)]
+            times = dict.fromkeys([mark * spacing for mark in marked], False)
+            times |= dict.fromkeys(asked_for, True)
             times = {t: times[t] for t in sorted(times) if now + near < t < end - near}
             times[end] = is_shown
         alphas = [t if N is None else start + t / N for t in times]
