@@ -139,12 +139,12 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
         lost = _ratio(_sum(size - size_after, mask, -2), _sum(size, mask, -2))
         harmful = lost.max(-1) > max(floor, SCATTER)
     else:
-        alignments = [np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after)]
         risks = [risk(problem, s) for s in (x, after)]
+        alignments = [np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after)]
         mean_risk_after = mean_risk(problem, after)
         fall = _sum(alignments[0] - alignments[1], changed, -1)
         harmful = fall > (floor + ROUNDING) * changed.sum(-1)
-    ratio, causes = _compare_workers(x, changed, signs_are_free(problem), alignments[0])
+    ratio, causes = _compare_workers(problem, x, changed, alignments[0])
     return Diagnosis(
         cosine_rise=before_and_after[1] - before_and_after[0],
         noise_floor=np.full(x.v.shape[:-1], floor),
@@ -184,7 +184,7 @@ def _changed(x, after):
     return np.where(changed.any(-1, keepdims=True), changed, True)
 
 
-def _compare_workers(x, changed, signs, alignment):
+def _compare_workers(problem, x, changed, alignment):
     """The matched ratio (...), and in words how the workers differ (...).
 
     Pairs of workers count where the round changes both, or else where it changes one.
@@ -197,19 +197,24 @@ def _compare_workers(x, changed, signs, alignment):
     size = np.einsum("...pkpk->...pk", x.Q)
     sizes = _sum(size[..., :, None, :] + size[..., None, :, :], pairs[..., None], (-3, -2))
     product = _sum(np.einsum("...pkqk->...pqk", x.Q), pairs[..., None], (-3, -2))
-    everyone = np.ones((P, P), dtype=bool)
-    order = relative_order(x, signs, 0, everyone)
-    matched = _sum(np.einsum("...pkql,...pkql->...pq", order, x.Q), pairs, (-2, -1))
     total = sizes.sum(-1)
+    everyone = np.ones((P, P), dtype=bool)
+    free = signs_are_free(problem)
+    best = relative_order(x, free, 0, everyone) * x.Q
+    matched, mutual = (
+        _sum(np.einsum("...pkql->...pq", likeness), pairs, (-2, -1))
+        for likeness in (best, np.abs(best))
+    )
     distance, least = total - 2 * product.sum(-1), total - 2 * matched
     apart = distance > ROUNDING * total
     ratio = np.where(apart, _ratio(least, np.where(apart, distance, 1)), 1.0)
 
-    order = relative_order(x, signs, TIE, everyone)  # what matched gossip would do
-    moved = (np.einsum("...pkqk->...pq", np.abs(order)) < K) & pairs
-    flipped = (order < 0).any((-3, -1)) & pairs
-    moved, flipped = moved.any((-2, -1)), flipped.any((-2, -1))
-    stranger = (2 * _ratio(matched, total) < NEAR_ZERO) & pairs.any((-2, -1))
+    # what matched gossip would do, and what it would do if v were trained
+    order = relative_order(x, free, TIE, everyone)
+    turned = relative_order(x, problem is not None and problem.activation.odd, TIE, everyone)
+    moved = ((np.einsum("...pkqk->...pq", np.abs(order)) < K) & pairs).any((-2, -1))
+    flipped = ((turned < 0).any((-3, -1)) & pairs).any((-2, -1))
+    stranger = (2 * _ratio(mutual, total) < NEAR_ZERO) & pairs.any((-2, -1))
     aligned = _ratio(_sum(alignment, changed, -1), changed.sum(-1)) > ALIGNED
     own = np.einsum("...pkpl->...pkl", _cosines(x))
     cause = {
