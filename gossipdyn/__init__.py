@@ -13,6 +13,7 @@ mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights
 """
 
 from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
+from .fluctuations import Fluctuations, diffusion, fluctuations
 from .gaussian import Activation, erf, linear, quadratic, relu
 from .generalisation import mean_risk, risk
 from .gossip import Matched, matched, mix
@@ -39,6 +40,20 @@ from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
 from .problem import Problem
 from .rounds import Diverged, Engine, run
+from .stability import (
+    Escape,
+    Phases,
+    asymmetry,
+    escape,
+    fixed_point,
+    largest_stable_eta,
+    modes,
+    noise_floor,
+    perfect,
+    phases,
+    plateau_length,
+    symmetric,
+)
 from .sweep import SweepFailed, sweep
 from .trajectory import VERSION as __version__
 from .trajectory import Trajectory
@@ -48,27 +63,36 @@ __all__ = [
     "Diagnosis",
     "Diverged",
     "Engine",
+    "Escape",
+    "Fluctuations",
     "Matched",
     "Overlaps",
+    "Phases",
     "Problem",
     "Setbacks",
     "SweepFailed",
     "Trajectory",
     "Weights",
     "__version__",
+    "asymmetry",
     "chain",
     "complete",
     "cosines",
     "diagnose",
+    "diffusion",
     "drift",
     "drop_edges",
     "erdos_renyi",
     "erf",
+    "escape",
     "exponential",
+    "fixed_point",
     "flow",
+    "fluctuations",
     "from_edges",
     "from_networkx",
     "hypercube",
+    "largest_stable_eta",
     "lazy",
     "lift",
     "linear",
@@ -76,10 +100,15 @@ __all__ = [
     "max_degree",
     "mean_risk",
     "mix",
+    "modes",
     "noise",
+    "noise_floor",
     "one_peer_exponential",
     "overlaps",
     "path",
+    "perfect",
+    "phases",
+    "plateau_length",
     "quadratic",
     "random_pairs",
     "random_start",
@@ -93,6 +122,7 @@ __all__ = [
     "spectral_gap",
     "star",
     "sweep",
+    "symmetric",
     "torus",
 ]
 

@@ -1,0 +1,343 @@
+"""Fluctuations at finite N: the linear-noise theory between the flow and the chain.
+
+At large N the overlaps y of SGD are y_flow + xi / sqrt(N), with a Gaussian xi whose covariance S
+obeys, along the flow,
+
+    dS/dalpha = J S + S J^T + D,
+
+J the Jacobian of the flow and D the covariance of one step's change of the overlaps; a round of
+gossip maps S linearly. It holds until xi / sqrt(N) is no longer small: up to the exit from the
+plateau, whose time is random at any N. Chapter `finite_size`, equation :eq:`eq-linear-noise`;
+derived in the book (the expansion is van Kampen's, 1961).
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.special import erfc, ndtri
+from scipy.stats import qmc
+
+from .generalisation import mean_worker, unchecked_risk
+from .gossip import apply_mixing
+from .ode import Coordinates, State, flow, noise
+from .order_parameters import Overlaps, field_covariance, gram
+from .problem import Problem
+from .rounds import run
+from .trajectory import KEPT
+
+
+@dataclass(frozen=True, eq=False)
+class Fluctuations:
+    """What fluctuations() returns.
+
+    Attributes
+    ----------
+    problem : Problem.
+    alpha, after_mixing : (times,), as in a Trajectory.
+    x : Overlaps (times, P, ...), the flow.
+    covariance : (times, n, n), N times the covariance of the independent entries: the upper
+        triangle of Q over all rows (p, k), then R, then v if it is trained.
+    """
+
+    problem: Problem
+    alpha: np.ndarray
+    after_mixing: np.ndarray
+    x: Overlaps
+    covariance: np.ndarray
+
+    def std(self, f, N):
+        """Standard deviation at dimension N of f, entry by entry: (times, ...).
+
+        f : one of "Q", "R", "v", "risk", "mean_risk", or a function of Overlaps with leading axes
+        that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
+        To first order, from the slope of f.
+        """
+        return np.sqrt(self._variance(f) / N)
+
+    def passed(self, f, threshold, N):
+        """Probability that |f| has passed `threshold`, at each recorded time: (times, ...).
+
+        For an f that the flow keeps at 0 and that grows, such as u = R_11 + R_22 - R_12 - R_21 on
+        a symmetric trajectory: the exit-time law. f is then N(0, std^2), once out it stays out.
+        Choose a threshold that is small against the f of perfect learning. Equation
+        :eq:`eq-exit-law`. Raises ValueError for an f that the flow moves away from 0.
+        """
+        values = np.abs(_function(self.problem, f)(self.x))
+        if not values.max() < 1e-6:
+            raise ValueError(
+                f"the flow takes f to {values.max():.3g}: the law of exits is for an f that stays "
+                "0 on the flow, from a symmetric start"
+            )
+        std = self.std(f, N)
+        ratio = np.divide(threshold, std, out=np.full_like(std, np.inf), where=std > 0)
+        return erfc(ratio / np.sqrt(2))
+
+    def _variance(self, f):
+        f = _function(self.problem, f)
+        coordinates = Coordinates(self.problem, Overlaps(self.x.Q[0], self.x.R[0], self.x.v[0]))
+        y = coordinates.pack(self.x)
+        variances = []
+        for i, covariance in enumerate(self.covariance):
+            step = 1e-4 * np.eye(coordinates.size)
+            moved = coordinates.unpack(y[i] + np.concatenate([step, -step]), v0=self.x.v[i])
+            forward, back = np.split(f(Overlaps(*moved)), 2)
+            slope = (forward - back) / 2e-4
+            variances.append(np.einsum("i...,ij,j...->...", slope, covariance, slope))
+        return np.maximum(variances, 0)  # an entry that cannot move has 0 up to rounding
+
+
+def _function(problem, f):
+    if callable(f):
+        return f
+    named = {
+        "Q": lambda x: x.Q,
+        "R": lambda x: x.R,
+        "v": lambda x: x.v,
+        "risk": lambda x: unchecked_risk(problem, x),
+        "mean_risk": lambda x: unchecked_risk(problem, mean_worker(x))[..., 0],
+    }
+    if f not in named:
+        raise ValueError(f"f is one of {', '.join(KEPT)} or a function of Overlaps, got {f!r}")
+    return named[f]
+
+
+def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8):
+    """The covariance of the overlaps at order 1/N along the flow from x0.
+
+    problem, x0, rounds, record : as for run(); x0 without a leading axis of runs.
+    random_rows : False when every run starts exactly at x0; True when runs start from weights
+        whose components are independent Gaussians with mean overlaps x0 (so x0.R is 0), as
+        random_start() makes them: their overlaps scatter from the start.
+    rtol : relative tolerance of the flow; the covariance is integrated to 1e-5, and its diffusion
+        matrix is as good as diffusion() says.
+
+    Returns Fluctuations. The mean of the overlaps differs from the flow by O(1/N), which is beyond
+    this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
+    refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
+    """
+    if x0.v.ndim != 2:
+        raise ValueError(
+            f"fluctuations are about one start (P, ...), got a leading axis: {x0.v.shape}"
+        )
+    path = run(flow(rtol=rtol), problem, x0, rounds, record=record)
+    mixings = [A for _, A in path.asked["rounds"] if A is not None]
+    states = [Overlaps(x.Q[0], x.R[0], x.v[0]) for x in map(path.state, range(len(path.alpha)))]
+    coordinates = Coordinates(problem, x0)
+    n = coordinates.size
+    covariances = [_scatter_of_rows(problem, x0) if random_rows else np.zeros((n, n))]
+    done = 0
+    while len(covariances) < len(states):
+        first = len(covariances)
+        x, covariance = states[first - 1], covariances[-1]
+        if path.after_mixing[first]:
+            covariances.append(
+                _mix_covariance(Coordinates(problem, x), x, covariance, mixings[done])
+            )
+            done += 1
+            continue
+        last = first
+        while last < len(states) and not path.after_mixing[last]:
+            last += 1
+        times = path.alpha[first - 1 : last]
+        covariances += _spread(problem, x, covariance, times, rtol)
+    return Fluctuations(
+        problem=problem,
+        alpha=path.alpha,
+        after_mixing=path.after_mixing,
+        x=Overlaps(path.Q[0], path.R[0], path.v[0]),
+        covariance=np.array(covariances),
+    )
+
+
+def _spread(problem, x, covariance, times, rtol):
+    """The covariances at times[1:], from the one at times[0]."""
+    coordinates = Coordinates(problem, x)
+    n = coordinates.size
+
+    def rate(_, z):
+        y, S = z[:n], z[n:].reshape(n, n)
+        J = coordinates.jacobian(y)
+        D = diffusion(problem, State(*coordinates.unpack(y)))
+        return np.concatenate([coordinates.rate(y), (J @ S + S @ J.T + D).ravel()])
+
+    start = np.concatenate([coordinates.pack(x), covariance.ravel()])
+    tolerance = np.repeat([rtol, 1e-5], [n, n * n])
+    path = solve_ivp(
+        rate,
+        (times[0], times[-1]),
+        start,
+        "DOP853",
+        times[1:],
+        rtol=tolerance,
+        atol=tolerance / 1000,
+    )
+    S = path.y[n:].T.reshape(-1, n, n)
+    return list((S + S.swapaxes(-1, -2)) / 2)
+
+
+def _mix_covariance(coordinates, x, covariance, A):
+    y = coordinates.pack(x)
+    step = 1e-3 * np.eye(y.size)  # mixing is linear (also a matched one, nearby): any step is exact
+    moved = Overlaps(*coordinates.unpack(y + np.concatenate([step, -step])))
+    moved = A(moved) if callable(A) else apply_mixing(A, moved)
+    forward, back = np.split(coordinates.pack(moved), 2)
+    slope = ((forward - back) / 2e-3).T
+    return slope @ covariance @ slope.T
+
+
+def _scatter_of_rows(problem, x0):
+    """N times the covariance of overlaps of Gaussian rows whose mean overlaps are x0."""
+    if np.any(x0.R):
+        raise ValueError(
+            f"random rows have no mean overlap with the teacher, x0.R goes up to "
+            f"{np.abs(x0.R).max():.3g}: give x0 with R=0, or random_rows=False"
+        )
+    coordinates = Coordinates(problem, x0)
+    rows = x0.v.size
+    i, j = coordinates.upper
+    Q = x0.Q.reshape(rows, rows)
+    S = np.zeros((coordinates.size, coordinates.size))
+    a, b = coordinates.cuts
+    S[:a, :a] = Q[i[:, None], i] * Q[j[:, None], j] + Q[i[:, None], j] * Q[j[:, None], i]
+    S[a:b, a:b] = np.kron(Q, problem.T)
+    return S
+
+
+# the diffusion matrix
+
+
+def diffusion(problem, x):
+    """N^2 times the covariance of one step's change of the overlaps, for N -> infinity: (n, n).
+
+    n counts the independent entries as in Fluctuations.covariance. With e = phi - y, a sample of
+    worker p moves N W^p f^T by -eta v_k g'_k e f, f the fields of all rows, its own Q besides by
+    eta^2 / batch v_k v_l g'_k g'_l e^2, and v^p_k by -eta_v g_k e. The average over a worker's own
+    fields is a deterministic quadrature (see nodes()); other workers' fields, given its own, and
+    the label noise enter by their exact moments.
+
+    x : Overlaps (P, ...). Equation :eq:`eq-diffusion`; derived in the book.
+    """
+    coordinates = Coordinates(problem, x)
+    P, K, M = x.R.shape
+    n = K + M
+    fields = field_covariance(problem.T, x)
+    everyone = gram(problem.T, x)
+    teacher = np.arange(P * K, P * K + M)
+    D = np.zeros((coordinates.size, coordinates.size))
+    z, weight = nodes(n, problem.activation)
+    for p in range(P):
+        own = np.concatenate([np.arange(p * K, p * K + K), teacher])
+        moments = _moments(problem, fields[p], x.v[p], z, weight)
+        # all fields given the worker's own: the mean is linear, with this slope
+        slope = everyone[:, own] @ np.linalg.pinv(fields[p], rcond=1e-12, hermitian=True)
+        slope[own] = np.eye(n)
+        rest = everyone - slope @ everyone[own]
+        rest[own] = rest[:, own] = 0
+        lift = _lift(problem, coordinates, p, slope)
+        D += lift @ moments @ lift.T
+        if P > 1:
+            scatter = noise(problem, x)[p] * problem.batch  # eta^2 <v g' v g' (e^2 + sigma^2)>
+            pull, other = _root(scatter), _root(rest)
+            for a, b in product(pull.T, other.T):
+                move = _change(coordinates, p, a[None, :, None] * b)[0]
+                D += np.outer(move, move)
+    return D / problem.batch
+
+
+def _lift(problem, coordinates, p, slope):
+    """Columns: what each entry of _moments() does to the coordinates, (size, entries)."""
+    P, K, M = coordinates.shape
+    n = K + M
+    unit = np.eye(K)
+    pairs = [
+        -problem.eta * unit[k][None, :, None] * slope[:, a] for k in range(K) for a in range(n)
+    ]
+    columns = [_change(coordinates, p, pair)[0] for pair in pairs]
+    zero = np.zeros((P, K, P, K)), np.zeros((P, K, M)), np.zeros((P, K))
+    for k, l in zip(*np.triu_indices(K), strict=True):
+        Q = zero[0].copy()
+        Q[p, k, p, l] = Q[p, l, p, k] = problem.eta**2 / problem.batch
+        columns.append(coordinates.pack(State(Q, zero[1], zero[2])))
+    for k in range(K):
+        v = zero[2].copy()
+        v[p, k] = -problem.eta_v
+        columns.append(coordinates.pack(State(zero[0], zero[1], v)))
+    return np.array(columns).T
+
+
+def _change(coordinates, p, moves):
+    """Coordinates of the change of overlaps when row (p, k) moves by moves (..., k, row)."""
+    P, K, M = coordinates.shape
+    half = np.zeros((len(moves), P, K, P * K + M))
+    half[:, p] = moves
+    Q = half[..., : P * K].reshape(-1, P * K, P * K)
+    Q = (Q + Q.swapaxes(1, 2)).reshape(-1, P, K, P, K)
+    return coordinates.pack(State(Q, half[..., P * K :], np.zeros((len(moves), P, K))))
+
+
+def _moments(problem, C, v, z, weight):
+    """Covariance of the products s_k f_a e, s_k s_l e^2 and g_k e, s_k = v_k g'_k, e with noise."""
+    K, sigma = len(v), problem.sigma
+    values, vectors = np.linalg.eigh(C)
+    f = z @ (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+    g, s = problem.activation.g(f), v * problem.activation.dg(f[:, :K])
+    e = g @ np.concatenate([v, -problem.v_star])
+    i, j = np.triu_indices(K)
+    once = np.concatenate([(s[:, :, None] * f[:, None]).reshape(len(f), -1), g[:, :K]], axis=1)
+    twice = s[:, i] * s[:, j]
+    # averages of the powers of e - sigma zeta over zeta
+    e2 = e * e
+    powers = [
+        e,
+        e2 + sigma**2,
+        e * (e2 + 3 * sigma**2),
+        e2 * e2 + 6 * sigma**2 * e2 + 3 * sigma**4,
+    ]
+    w1, w2, w3, w4 = (weight * power for power in powers)
+    cut = K * len(C)
+    place = np.concatenate([np.arange(cut), cut + len(i) + np.arange(K)])
+    pairs = cut + np.arange(len(i))
+    size = cut + len(i) + K
+    second, mean = np.empty((size, size)), np.empty(size)
+    second[np.ix_(place, place)] = (once.T * w2) @ once
+    second[np.ix_(place, pairs)] = (once.T * w3) @ twice
+    second[np.ix_(pairs, place)] = second[np.ix_(place, pairs)].T
+    second[np.ix_(pairs, pairs)] = (twice.T * w4) @ twice
+    mean[place], mean[pairs] = w1 @ once, w2 @ twice
+    return second - np.outer(mean, mean)
+
+
+def _root(S):
+    values, vectors = np.linalg.eigh(S)
+    keep = values > 1e-14 * max(values[-1], 1e-300)
+    return vectors[:, keep] * np.sqrt(values[keep])
+
+
+@lru_cache
+def nodes(d, activation):
+    """Nodes (count, d) and weights of a quadrature for d independent standard normals.
+
+    Smooth activations, up to 6 fields: the points of a body-centred cubic lattice in a ball,
+    weighted by the normal density. As for the trapezoidal rule on the line the error falls like
+    exp(-2 pi^2 s^2 / h^2) for functions of width s, and the cubes' centres save a factor 2^(d/2-1)
+    of points. Relative to sqrt(D_ii D_jj) it leaves 1e-4 up to 4 fields, 3e-3 for 6.
+    With a kink (ReLU), or beyond 6 fields: a Sobol sequence of 2^16 points, good to 2e-2.
+    """
+    kink = not np.allclose(*activation.dg(np.array([1e-9, -1e-9])), rtol=1e-6, atol=1e-9)
+    if kink or d > 6:
+        z = ndtri(qmc.Sobol(d, scramble=False).random_base2(16) + 2.0**-17)
+        return z, np.full(len(z), 1 / len(z))
+    h = np.sqrt(2) * {5: 0.75, 6: 0.8}.get(d, 0.7)
+    axis = np.arange(-np.ceil(5.5 / h), np.ceil(5.5 / h) + 1)
+    corners = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), -1).reshape(-1, d)
+    z = h * np.concatenate([corners, corners + 0.5])
+    radius = 5.0 if d == 6 else 5.5
+    z = z[np.einsum("ij,ij->i", z, z) <= radius**2]
+    weight = np.exp(-np.einsum("ij,ij->i", z, z) / 2)
+    if activation.odd:  # then all averages are even in z: one of z, -z will do
+        front = np.sign(z) @ 3.0 ** -np.arange(d)
+        z, weight = z[front >= 0], (weight * np.where(front > 0, 2, 1))[front >= 0]
+    return z, weight / weight.sum()

@@ -1,0 +1,543 @@
+"""Linear stability of the flow: fixed points and their modes, the plateau, perfect learning.
+
+Chapters `plateau`, `global_minimum` and `noise_and_width`. What names no paper here is derived in
+the book.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from .generalisation import risk
+from .gossip import apply_mixing, check_mixing
+from .ode import Coordinates, drift, noise
+from .order_parameters import Overlaps, check_overlaps
+
+ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
+
+
+def fixed_point(problem, near, within=None, round=None):
+    """The fixed point of the flow that Newton's method reaches from `near`, as Overlaps.
+
+    near : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round.
+    within : None, or a linear projection of Overlaps onto a family that the flow keeps, such as
+        gossipdyn.symmetric: the search stays in the family, however unstable that is.
+    round : None, or (period, A): find the state after mixing that comes back to itself when it
+        trains for `period` and is mixed with A.
+
+    Where fixed points form a family (spare units, copies of a unit) the Jacobian is singular: steps
+    are then those of least squares, and the result is a member of the family close to `near`.
+    Raises ValueError when nothing is found, when `within` is not kept by the flow, and when the
+    result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
+    """
+    coordinates = _coordinates(problem, near, round)
+    unit = np.eye(coordinates.size)
+    if round is None:
+        tolerance = 1e-11
+
+        def mismatch(y):
+            return coordinates.rate(y) / problem.eta
+
+        def jacobian(y):
+            return coordinates.jacobian(y) / problem.eta
+    else:
+        tolerance = 1e-8  # the integration's own, 1e-10, grows along unstable directions
+
+        def mismatch(y):
+            return _after_round(coordinates, y, round) - y
+
+        def jacobian(y):
+            return _round_derivative(coordinates, y, round) - unit
+
+    basis = unit if within is None else _range(coordinates, within)
+    y = _newton(mismatch, jacobian, basis @ (basis.T @ coordinates.pack(near)), basis)
+    inside, whole = np.abs(basis.T @ mismatch(y)).max(), np.abs(mismatch(y)).max()
+    if not inside < tolerance:
+        raise ValueError(
+            f"no fixed point found: Newton's method from `near` ends where a rate is {inside:.3g} "
+            "(in units of eta, or of one round); start nearer, say at the end of a run of the flow"
+        )
+    if not whole < tolerance:
+        raise ValueError(
+            f"the flow does not keep the family `within`: it leaves it at a rate of {whole:.3g} "
+            "eta; T, v_star or v lacks the symmetry of that family"
+        )
+    x = Overlaps(*coordinates.unpack(y))
+    check_overlaps(problem, x)
+    return x
+
+
+def modes(problem, x, round=None):
+    """How small deviations from x grow: (rates, directions), the fastest first.
+
+    x : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round. Usually a
+        fixed point; elsewhere these are the modes of the moment.
+    round : None, or (period, A): train for `period`, then mix with A (P, P), or with a callable on
+        states.
+
+    rates : (n,) real parts of the eigenvalues of the Jacobian on the independent entries of Q
+        (symmetric), R, and v if eta_v > 0, per unit of alpha; positive ones escape. With a round:
+        ln |multiplier| / period of training and then mixing, -inf for what the round erases.
+    directions : list of n Overlaps, the matching changes (dQ, dR, dv), of norm 1 on those entries.
+        A complex pair of eigenvalues is given by the real and the imaginary part of its vector.
+
+    Raises ValueError for an x of several workers without a round, a period that is not above 0,
+    and where the flow has a kink at x (a ReLU student on top of a teacher unit, or at zero).
+    Chapter `plateau`, equation :eq:`eq-modes`; Saad & Solla (1995) for the plateau's escape.
+    """
+    coordinates = _coordinates(problem, x, round)
+    y = coordinates.pack(x)
+    rough = coordinates.jacobian(y, step=2e-3)
+    fine = coordinates.jacobian(y)
+    # where the flow is smooth the two differ by 2e-9; at a kink the difference does not shrink
+    if not np.abs(fine - rough).max() < 1e-5 * np.abs(fine).max():
+        raise ValueError(
+            "the flow has a kink at x, where its Jacobian does not exist: a student lies on a "
+            "teacher unit, on another student or at zero; for perfect learning use "
+            "largest_stable_eta"
+        )
+    if round is None:
+        values, vectors = np.linalg.eig(fine)
+        rates = values.real
+    else:
+        values, vectors = np.linalg.eig(_round_derivative(coordinates, y, round))
+        size = np.abs(values)
+        erased = size < ROUNDING * size.max()
+        rates = np.full(size.shape, -np.inf)
+        rates[~erased] = np.log(size[~erased]) / round[0]
+    directions = []
+    for i in np.argsort(-rates, kind="stable"):
+        vector = vectors[:, i].imag if values[i].imag < 0 else vectors[:, i].real
+        vector = vector / np.linalg.norm(vector) * np.sign(vector[np.abs(vector).argmax()])
+        directions.append(Overlaps(*coordinates.unpack(vector, v0=np.zeros_like(x.v))))
+    return np.sort(rates)[::-1], directions
+
+
+def _coordinates(problem, x, round):
+    check_overlaps(problem, x)
+    if x.v.ndim != 2:
+        raise ValueError(
+            f"stability is about one state (P, ...), got a leading axis: v {x.v.shape}"
+        )
+    if round is None and len(x.v) > 1:
+        raise ValueError(
+            f"x has {len(x.v)} workers, which learn independently between rounds: give a "
+            "round=(period, A), or the overlaps of one worker"
+        )
+    if round is not None:
+        period, A = round
+        if not 0 < period < np.inf:
+            raise ValueError(f"a round trains for a period above 0 and finite, got {period}")
+        if not callable(A):
+            A = check_mixing(A, len(x.v))
+            if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=1e-9, atol=0):
+                raise ValueError(
+                    "mixing changes the second layers of these workers, which differ and are not "
+                    "trained (eta_v=0): give all workers the same v, or train it"
+                )
+    return Coordinates(problem, x)
+
+
+def _after_round(coordinates, y, round):
+    """The state y after training and mixing."""
+    period, A = round
+    path = solve_ivp(
+        lambda _, y: coordinates.rate(y), (0, period), y, "DOP853", rtol=1e-10, atol=1e-13
+    )
+    return _mixed(coordinates, path.y[:, -1], A)
+
+
+def _round_derivative(coordinates, y, round):
+    """The derivative (n, n) of _after_round() with respect to y.
+
+    That of the flow, Z, obeys dZ/dalpha = J Z along it. Equation :eq:`eq-round-modes`.
+    """
+    period, A = round
+    n = y.size
+
+    def rate(_, z):
+        y, Z = z[:n], z[n:].reshape(n, n)
+        return np.concatenate([coordinates.rate(y), (coordinates.jacobian(y) @ Z).ravel()])
+
+    start = np.concatenate([y, np.eye(n).ravel()])
+    end = solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13).y[:, -1]
+    y, Z = end[:n], end[n:].reshape(n, n)
+    step = 1e-3 * np.eye(n)  # mixing is linear (also a matched one, nearby): any step is exact
+    before = y + np.concatenate([step, -step])
+    forward, back = np.split(_mixed(coordinates, before, A), 2)
+    return ((forward - back) / 2e-3).T @ Z
+
+
+def _mixed(coordinates, y, A):
+    x = Overlaps(*coordinates.unpack(y))
+    return coordinates.pack(A(x) if callable(A) else apply_mixing(np.asarray(A, float), x))
+
+
+def _newton(mismatch, jacobian, y, basis):
+    """Damped Newton steps within the span of basis, for as long as they help."""
+    f = basis.T @ mismatch(y)
+    for _ in range(100):
+        step = basis @ np.linalg.lstsq(basis.T @ jacobian(y) @ basis, -f, rcond=1e-10)[0]
+        for part in 0.5 ** np.arange(10):
+            trial = basis.T @ mismatch(y + part * step)
+            if np.abs(trial).max() < np.abs(f).max():
+                break
+        else:
+            break
+        y, f = y + part * step, trial
+    return y
+
+
+def _range(coordinates, projection):
+    """An orthonormal basis (n, k) of what a linear projection of Overlaps keeps."""
+    unit = np.eye(coordinates.size)
+    images = coordinates.pack(projection(Overlaps(*coordinates.unpack(unit, v0=0.0))))
+    if not np.allclose(images @ images, images, rtol=0, atol=1e-9):
+        raise ValueError("`within` is no projection: applied twice it differs from applied once")
+    vectors, sizes, _ = np.linalg.svd(images.T)
+    return vectors[:, sizes > 1e-9]
+
+
+# the plateau
+
+
+def symmetric(x):
+    """The mean of x over all permutations of the students, and of the teacher's units.
+
+    A linear projection: every student becomes like every other one, and none prefers a teacher
+    unit. The family is kept by the flow when the teacher's units are alike. x : Overlaps, leading
+    axes pass through; all workers' students are permuted alike. Chapter `plateau`.
+    """
+    K = x.v.shape[-1]
+    same = np.einsum("...pkqk->...pq", x.Q) / K
+    other = (x.Q.sum((-3, -1)) - K * same) / max(K * (K - 1), 1)
+    on = np.eye(K)[:, None, :]
+    Q = same[..., :, None, :, None] * on + other[..., :, None, :, None] * (1 - on)
+    R = np.broadcast_to(x.R.mean((-2, -1), keepdims=True), x.R.shape)
+    v = np.broadcast_to(x.v.mean(-1, keepdims=True), x.v.shape)
+    return Overlaps(Q=Q, R=R, v=v)
+
+
+def asymmetry(x):
+    """How far the students have turned to different teacher units: (..., P).
+
+    The norm of R_km less its means over students and over teacher units; for K = M = 2 it is
+    |u| / 2 with u = R_11 + R_22 - R_12 - R_21. x : Overlaps. Chapter `plateau`, equation
+    :eq:`eq-asymmetry`.
+    """
+    R = x.R - x.R.mean(-1, keepdims=True)
+    return np.linalg.norm(R - R.mean(-2, keepdims=True), axis=(-2, -1))
+
+
+@dataclass(frozen=True, eq=False)
+class Escape:
+    """How asymmetry grows along a symmetric trajectory.
+
+    Attributes
+    ----------
+    alpha : (times,).
+    rate : (times,) the local rate lambda, d ln(asymmetry) / dalpha.
+    growth : (times,) its integral from alpha = 0, Lambda.
+    x : Overlaps (times, 1, ...), the symmetric trajectory.
+    """
+
+    alpha: np.ndarray
+    rate: np.ndarray
+    growth: np.ndarray
+    x: Overlaps
+
+
+def escape(problem, x0, record):
+    """The local escape rate along the symmetric trajectory that starts at symmetric(x0).
+
+    Changes of R whose rows and columns sum to zero stand alone in their symmetry class, so all of
+    them grow at one rate lambda(alpha), whatever else has relaxed. From unit norms lambda climbs
+    for long before it reaches the rate of the fixed point.
+
+    x0 : Overlaps of one worker. record : times in alpha, ascending from 0 up. Returns Escape.
+    Raises ValueError for several workers, K or M below 2, and a teacher whose units differ.
+    Chapter `plateau`, equation :eq:`eq-local-rate`; derived in the book.
+    """
+    record = np.array(record, dtype=float)
+    if record.ndim != 1 or not np.all(np.diff(record, prepend=0.0) >= 0):
+        raise ValueError(f"record is a list of times in alpha that ascend from 0 up, got {record}")
+    path, both = _symmetric_flow(problem, x0, max(record[-1], 1.0), t_eval=record)
+    states = path.y[:-1].T
+    rates = np.array([both(y)[1] for y in states])
+    x = Overlaps(*Coordinates(problem, symmetric(x0)).unpack(states))
+    return Escape(alpha=record, rate=rates, growth=path.y[-1], x=x)
+
+
+def plateau_length(problem, x0, threshold=0.1):
+    """The alpha at which the asymmetry of x0, growing as along escape(), reaches `threshold`.
+
+    Linear in the asymmetry, so a threshold that is small against the asymmetry of perfect
+    learning, sqrt(K - 1) for T = I. From a start on the plateau this is ln(threshold / asymmetry)
+    divided by the fixed point's rate.
+
+    Raises ValueError for an x0 without asymmetry (the flow never leaves), one that does not escape,
+    and what escape() refuses. Chapter `plateau`, equation :eq:`eq-plateau-length`.
+    """
+    start = float(asymmetry(x0).max())
+    if start == 0:
+        raise ValueError("x0 has no asymmetry: from there the flow stays symmetric for ever")
+    if start >= threshold:
+        return 0.0
+    reach = np.log(threshold / start)
+    horizon = 1e5 / problem.eta
+    path, _ = _symmetric_flow(problem, x0, horizon, reach=reach)
+    if path.status != 1:
+        raise ValueError(
+            f"the asymmetry {start:.3g} does not reach {threshold:.3g} before alpha={horizon:.3g}: "
+            f"it grew by exp({path.y[-1, -1]:.3g})"
+        )
+    return float(path.t_events[0][0])
+
+
+def _symmetric_flow(problem, x0, until, reach=np.inf, t_eval=None):
+    """The symmetric trajectory with the integral of lambda as its last coordinate."""
+    check_overlaps(problem, x0)
+    M, (P, K) = problem.M, x0.v.shape[-2:]
+    if x0.v.ndim != 2 or P != 1 or K < 2 or M < 2:
+        raise ValueError(
+            f"the escape from symmetry needs one worker with two or more students and two or more "
+            f"teacher units, got v of shape {x0.v.shape} and M={M}"
+        )
+    off = problem.T[~np.eye(M, dtype=bool)]
+    if np.ptp(problem.v_star) or np.ptp(np.diagonal(problem.T)) or np.ptp(off):
+        raise ValueError(
+            "the teacher's units differ (in v_star or T), so students are not symmetric before "
+            "them: follow modes() along the flow instead"
+        )
+    x0 = symmetric(x0)
+    coordinates = Coordinates(problem, x0)
+    turn = np.zeros((1, K, M))
+    turn[0, :2, :2] = [[0.5, -0.5], [-0.5, 0.5]]  # of norm 1
+    turn = coordinates.pack(Overlaps(Q=np.zeros_like(x0.Q), R=turn, v=np.zeros_like(x0.v)))
+    step = 5e-4
+
+    def both(y):
+        states = y + step * np.array([0, 2, 1, -1, -2])[:, None] * turn
+        own, far, near, back, far_back = coordinates.rate(states)
+        return own, turn @ (8 * (near - back) - (far - far_back)) / (12 * step)
+
+    def rate(_, z):
+        own, local = both(z[:-1])
+        return np.append(own, local)
+
+    def arrived(_, z):
+        return z[-1] - reach
+
+    arrived.terminal = True
+    start = np.append(coordinates.pack(x0), 0.0)
+    path = solve_ivp(
+        rate, (0, until), start, "LSODA", t_eval, events=arrived, rtol=1e-9, atol=1e-12
+    )
+    return path, both
+
+
+# the phases of a run
+
+LINGERS = 1.5  # on a plateau the risk stays within this factor
+TURNED = 0.9  # cosine from which on a student belongs to a teacher unit
+
+
+@dataclass(frozen=True, eq=False)
+class Phases:
+    """When a run lingers, specialises and refines; by the definitions of phases().
+
+    Attributes
+    ----------
+    plateau_begins, plateau_ends, refinement_begins : (runs, P) alpha, nan for what never comes.
+    assignment : (runs, P, K) ints, the teacher unit of each student at the end, -1 for none.
+    """
+
+    plateau_begins: np.ndarray
+    plateau_ends: np.ndarray
+    refinement_begins: np.ndarray
+    assignment: np.ndarray
+
+
+def phases(trajectory):
+    """When the plateau begins and ends, who turns to which teacher unit, when refinement starts.
+
+    A student is assigned to the teacher unit with which its |cosine| is largest, if that is at
+    least 0.9, stands out from the others by a third of what it would for a perfect student, and
+    |R_km| >= T_mm / 10 (spare students point anywhere). A worker is specialised while min(K, M)
+    different units have a student. `refinement_begins` is the first recorded time from which on it
+    stays so with the assignment of the end. The plateau is the longest stretch before that in which
+    the risk stays within a factor 1.5, provided that it lasts twice as long as the fall by the next
+    such factor, and as the fall by the last one before; `plateau_ends` is nan if the record ends on
+    it. Between plateau_ends and refinement_begins the students specialise.
+
+    trajectory : Trajectory of any engine, with Q, R and risk kept; times are as fine as its record.
+    Returns Phases. Raises ValueError for a trajectory without them. Chapter `plateau`.
+    """
+    for name in ("Q", "R", "risk"):
+        trajectory.mean(name)  # refuses, in words, what was not kept
+    T = trajectory.problem.T
+    alpha, Q, R = trajectory.alpha, trajectory.Q, trajectory.R
+    assignment = _assigned(T, np.einsum("rtpkpk->rtpk", Q), R)
+    final = assignment[:, -1]
+    K, M = R.shape[-2:]
+    taken = (final[..., None] == np.arange(M)).any(-2).sum(-1)  # (runs, P)
+    settled = (assignment == final[:, None]).all(-1)  # (runs, times, P)
+    settled = np.logical_and.accumulate(settled[:, ::-1], axis=1)[:, ::-1]
+    settled &= (taken == min(K, M))[:, None]
+    times = len(alpha)
+    first = np.where(settled.any(1), settled.argmax(1), times)  # (runs, P)
+    begins, ends = np.full(first.shape, np.nan), np.full(first.shape, np.nan)
+    for place in np.ndindex(first.shape):
+        run, worker = place
+        log_risk = np.log(np.maximum(trajectory.risk[run, :, worker], np.finfo(float).tiny))
+        stretch = _lingering(alpha, log_risk, first[place])
+        if stretch is not None:
+            i, j = stretch
+            begins[place] = alpha[i]
+            ends[place] = alpha[j] if j < times - 1 else np.nan
+    refines = np.where(first < times, np.append(alpha, np.nan)[first], np.nan)
+    return Phases(begins, ends, refines, final)
+
+
+def _assigned(T, variance, R):
+    """The teacher unit of every student, (..., K), -1 for none."""
+    norms = np.sqrt(np.diagonal(T))
+    size = np.sqrt(variance)[..., None] * norms
+    cosine = np.abs(np.divide(R, size, out=np.zeros_like(R), where=size > 0))
+    best = cosine.argmax(-1)
+    most = np.take_along_axis(cosine, best[..., None], -1)
+    distance = 1 - np.abs(T) / np.outer(norms, norms)
+    stands_out = (most - cosine >= distance[best] / 3).all(-1)
+    heavy = np.abs(R) >= 0.1 * np.diagonal(T)
+    heavy = np.take_along_axis(heavy, best[..., None], -1)[..., 0]
+    return np.where((most[..., 0] >= TURNED) & stands_out & heavy, best, -1)
+
+
+def _lingering(alpha, log_risk, end):
+    """The plateau among the first `end` times as (i, j), or None."""
+    width = np.log(LINGERS)
+    best, length = None, 0.0
+    j = 0
+    for i in range(end):
+        while j < end and np.ptp(log_risk[i : j + 1]) <= width:
+            j += 1
+        if alpha[j - 1] - alpha[i] > length:
+            best, length = (i, j - 1), alpha[j - 1] - alpha[i]
+    if best is None:
+        return None
+    i, j = best
+    higher = np.flatnonzero(log_risk[:i] >= log_risk[i] + width)
+    lower = np.flatnonzero(log_risk[j:] <= log_risk[j] - width)
+    before = alpha[i] - alpha[higher[-1]] if higher.size else 0.0
+    after = alpha[j + lower[0]] - alpha[j] if lower.size else 0.0
+    return best if length >= 2 * max(before, after) else None
+
+
+# perfect learning
+
+
+def perfect(problem, students=None):
+    """The perfect solution as Overlaps: student m is teacher unit m, spare students are zero.
+
+    students : K, at least M; M unless given. v is v_star, repeated in turn for spare students.
+    Raises ValueError for K below M, and for K above M when the activation is not 0 at 0.
+    """
+    K, M = problem.M if students is None else students, problem.M
+    if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < M:
+        raise ValueError(f"perfect learning needs students >= M = {M}, a whole number, got {K!r}")
+    if K > M and problem.activation.g(np.zeros(1))[0] != 0:
+        raise ValueError(
+            f"spare students at zero are silent only when g(0) = 0; {problem.activation.name} has "
+            f"g(0) = {problem.activation.g(np.zeros(1))[0]:.4g}: use students={M}"
+        )
+    R = np.concatenate([problem.T, np.zeros((K - M, M))])
+    Q = np.concatenate([R, np.zeros((K, K - M))], axis=1)
+    return Overlaps.single(Q, R, np.resize(problem.v_star, K))
+
+
+def largest_stable_eta(problem, students=None):
+    """The learning rate above which perfect learning is unstable, in the limit N -> infinity.
+
+    About perfect(problem, students) the covariance D of the students' errors obeys
+    dD/dalpha = -eta (H D + D H) + eta^2 S[D], where S is the scatter of single samples; the rate at
+    which S wins is the answer. It depends on the batch; not on eta, eta_v and sigma. Above it the
+    flow does not diverge, it settles at an error. A finite N is less stable: a linear unit is
+    stable up to 2 N / (N + 2), not 2.
+
+    Raises ValueError with weight decay (no perfect solution), for K below M, and where errors do
+    not obey linear equations (spare ReLU students). Chapter `global_minimum`, equation
+    :eq:`eq-stable-eta`; derived in the book.
+    """
+    decay, scatter = _errors(replace(problem, eta=1.0), perfect(problem, students))[:2]
+    gain = np.linalg.eigvals(np.linalg.pinv(decay, rcond=1e-9, hermitian=False) @ scatter)
+    return float(1 / gain.real.max())
+
+
+def noise_floor(problem, x):
+    """Stationary generalisation error per unit of label-noise variance, for small label noise.
+
+    lim eps_g / sigma^2 at a perfect solution x (Overlaps of one worker without error), to all
+    orders in eta: half of tr(H D), where D balances decay, scatter and label noise. Directions in
+    which x is neutral (two spare units moving oppositely, copies of one unit moving apart) are left
+    out: with label noise they drift slowly, so that there the floor is that of a long plateau.
+
+    Raises ValueError where x is not perfect or not stable. Chapter `noise_and_width`, equation
+    :eq:`eq-noise-floor`; Goldt et al. (2019) at first order in eta, beyond it derived in the book.
+    """
+    decay, scatter, label, H = _errors(problem, x)
+    balance = decay - scatter
+    if np.linalg.eigvals(balance).real.min() < -1e-7 * np.abs(decay).max():
+        raise ValueError(
+            f"at eta={problem.eta:.6g} the perfect solution is unstable, it has no noise floor"
+        )
+    D = np.linalg.pinv(balance, rcond=1e-9) @ label
+    return float(H @ D / 2)
+
+
+def _errors(problem, x):
+    """Decay, scatter (n, n) and label noise, risk (n,) of the errors' covariance D near x.
+
+    With W = W_perfect + Z and Z across all else, D = Z Z^T / N has the drift U D + D U^T, with U
+    that of drift(); noise() is linear in D, its slope is a limit that expands in powers of sqrt(D)
+    where g has kinks: a table of extrapolation in those powers. Vectors: upper triangle of D.
+    """
+    if problem.weight_decay:
+        raise ValueError(
+            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: use "
+            "fixed_point and modes"
+        )
+    if x.v.shape[:-1] != (1,) or risk(problem, x).max() > 1e-12:
+        raise ValueError(
+            "x is no perfect solution of one worker: its generalisation error is not 0"
+        )
+    clean, K = replace(problem, sigma=0.0), x.v.size
+    i, j = np.triu_indices(K)
+    unit = np.eye(K)
+    # rows moving together or alone: errors that exist, and span all symmetric D
+    basis = (unit[i] + (i != j)[:, None] * unit[j])[:, :, None]
+    basis = basis * basis.swapaxes(1, 2)
+    probes = np.concatenate([basis, basis.sum(0)[None]])
+    size = 0.1 * 0.5 ** np.arange(7)  # of Z
+    Q = x.Q[0, :, 0] + size[:, None, None, None] ** 2 * probes
+    moved = Overlaps(
+        Q=Q[:, :, None, :, None, :],
+        R=np.broadcast_to(x.R, (*Q.shape[:2], *x.R.shape)),
+        v=np.broadcast_to(x.v, (*Q.shape[:2], *x.v.shape)),
+    )
+    table = noise(clean, moved)[:, :, 0] / size[:, None, None, None] ** 2
+    for order in range(1, len(size)):
+        table = table[1:] + (table[1:] - table[:-1]) / (2**order - 1)
+    slope = table[0]
+    if not np.allclose(slope[:-1].sum(0), slope[-1], rtol=0, atol=1e-3 * np.abs(slope[-1]).max()):
+        raise ValueError(
+            f"near this perfect solution errors do not obey linear equations: a spare student at "
+            f"zero sits on the kink of {problem.activation.name}; use students={problem.M}"
+        )
+    U = drift(clean, x)[0][0]
+    fall = -(U @ basis + basis @ U.T)
+    to_units = np.linalg.inv(basis[:, i, j].T)
+    decay, scatter = fall[:, i, j].T @ to_units, slope[:-1][:, i, j].T @ to_units
+    label = noise(replace(problem, sigma=1.0), x)[0][i, j]
+    H = -U[i, j] * np.where(i == j, 1, 2) / problem.eta
+    return decay, scatter, label, H
