@@ -41,27 +41,27 @@ def style():
     mpl.rcParams.update(STYLE)
 
 
-def plot(ax, runs, name="mean_risk", worker=None):
-    """A recorded quantity of several runs against alpha, on the axes `ax`.
+def risk_curves(ax, runs, worker=None):
+    """Generalisation errors against alpha on the axes `ax`; runs is {label: Trajectory}.
 
-    runs : {label: Trajectory}. A flow is a line. A finite engine is points, its mean over runs,
-    with error bars of two standard errors where it has two runs or more.
-    name, worker : "mean_risk", the risk of the workers' mean; or "risk" and the worker's number.
-
-    Where the trajectories belong to different Problems, each label also names what differs.
+    A flow is a line. A finite engine is points, the mean over its runs, with error bars of two
+    standard errors where there are several. worker: whose risk, a number; None for the risk of
+    the workers' mean. Where the trajectories belong to different Problems, the labels also name
+    what differs.
     """
-    for (label, t), difference in zip(
-        runs.items(), differences([t.problem for t in runs.values()]), strict=True
-    ):
+    name, pick = ("mean_risk", ()) if worker is None else ("risk", (worker,))
+    named = differences([t.problem for t in runs.values()])
+    for (label, t), difference in zip(runs.items(), named, strict=True):
         label = f"{label} ({difference})" if difference else label
-        pick = slice(None) if worker is None else (slice(None), worker)
-        mean = t.mean(name)[pick]
+        mean = t.mean(name)[:, *pick]
         if t.engine["name"] == "flow":
             ax.plot(t.alpha, mean, label=label)
-            continue
-        bars = 2 * t.sem(name)[pick] if t.Q is None or len(t.Q) > 1 else None
-        sparse = -(-len(mean) // 30)
-        ax.errorbar(t.alpha, mean, bars, fmt="o", markevery=sparse, errorevery=sparse, label=label)
+        else:
+            bars = 2 * t.sem(name)[:, *pick] if len(getattr(t, name)) > 1 else None
+            every = -(-len(mean) // 30)
+            ax.errorbar(
+                t.alpha, mean, bars, fmt="o", markevery=every, errorevery=every, label=label
+            )
     ax.set_xlabel(r"time $\alpha$ = steps / $N$")
     ax.set_ylabel(r"generalisation error $\varepsilon_g$")
     ax.legend()
