@@ -187,7 +187,8 @@ def lift(problem, x, N, seed=0):
     check_dimension(N, d, "lift")
     basis, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((N, d)))
     basis = (basis * np.sign(np.diagonal(triangle)) * np.sqrt(N / d)).T
-    return Weights(W=few.W @ basis, v=x.v, W_star=few.W_star @ basis)
+    W = few.W[..., None, :] @ basis  # row by row: a product of all rounds equal ones differently
+    return Weights(W=W[..., 0, :], v=x.v, W_star=few.W_star @ basis)
 
 
 def check_dimension(N, d, who):
