@@ -81,6 +81,8 @@ def _prose_faults(prose):
         yield f"no solution for {sorted(missing)}"
     if open_ := [label for label, options in solutions.items() if "dropdown" not in options]:
         yield f"solutions without `:class: dropdown`: {open_}"
+    if exercises and "**Time:**" not in prose:
+        yield "a chapter says how long it takes, after **Time:**"
     if IMAGE_WITHOUT_ALT.search(prose):
         yield "an image in the prose without alt text"
 
@@ -125,6 +127,8 @@ def test_a_notebook_keeps_the_policy(path):
 
 
 PROSE = """# A page
+
+**Time:** a minute.
 
 ```{exercise}
 :label: count
@@ -218,6 +222,7 @@ def all_ignored(notebook):
         (output("stream", text="1" * LARGEST), "bytes, at most"),
         (lambda notebook: notebook.cells[2].metadata.clear(), "a figure without alt text"),
         (prose("# A page", "![](plot.svg)"), "in the prose without alt text"),
+        (prose("**Time:** a minute.", ""), "says how long"),
         (prose(":label: count", ":class: tip"), "an exercise without a label"),
         (prose("start} count", "start} other"), "no solution for ['count']"),
         (prose(":class: dropdown", ":class: tip"), "without `:class: dropdown`"),
