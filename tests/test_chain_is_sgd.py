@@ -75,9 +75,9 @@ def agree(t, u):
     assert p > FIVE_SIGMA, f"{worst} differs: p = {p:.2g}"
 
 
-RUNS = 4000
+RUNS = 3000
 ERF = gd.Problem(gd.erf, v_star=[1.0, 1.0], T=np.eye(2), eta=2.0)
-CORRELATED = replace(ERF, T=[[1.0, 0.4], [0.4, 0.7]], v_star=[1.0, -0.6], eta=1.5)
+CORRELATED = replace(ERF, T=[[1.0, 0.4], [0.4, 0.7]], v_star=[1.0, -0.6], eta=3.0)
 HALF = [[0.75, 0.25], [0.25, 0.75]]
 # problem, N, P, K, and the matrix of four rounds of gossip
 CASES = {
