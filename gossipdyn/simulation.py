@@ -197,8 +197,6 @@ def _begin(problem, start, *, N, runs, seed, device, dtype):
         for a in (start.W, start.v, start.W_star)
     )
     T = (W_star.double() @ W_star.mT.double() / N).cpu().numpy()
-    if T.shape[-2:] != problem.T.shape:
-        raise ValueError(f"W_star has {T.shape[-1]} rows, the problem {problem.M} teacher units")
     if not np.all(np.abs(T - problem.T) <= 1e-5 * problem.T.max()):  # float32 rounds at 1e-6
         raise ValueError(
             f"W_star has overlaps\n{T}\nthe problem's T is\n{problem.T}\ngive the problem the "
@@ -229,13 +227,13 @@ def _source(problem, w, seed):
     on_cpu = w.W.device.type == "cpu"
     room = 2**20 if on_cpu else 2**24
 
-    def longest(numbers, samples=GRID):
-        fits = [n for n in LENGTHS if n * sample <= numbers and n * problem.batch <= samples]
-        return max(fits, default=1)
+    def longest(numbers):
+        return max([n for n in LENGTHS if n * sample <= numbers], default=1)
 
     draw = longest(DRAW)
     # Long blocks spare calls, short ones products: many learners share each call.
-    block = longest(room, 64 if learners <= 4 or not on_cpu else 16)
+    many = learners > 4 and on_cpu
+    block = longest(min(room, (16 if many else 64) * N))
     largest = max(1, room // (max(draw, block) * sample))
     width = 1 if on_cpu else largest
     # torch seeds the CPU's generator with 32 bits: these differ, where hashes of them would not
@@ -324,7 +322,10 @@ def _twins(W, v):
 
 
 def _samples(source, part, N, start, stop, back):
-    """Samples (L, n, N) and label noise (L, n) of the learners `part`, block after block."""
+    """Samples (L, n, N) and label noise (L, n) of the learners `part`, block after block.
+
+    They are views of a buffer, good until the next block is asked for.
+    """
     rule, draw, width = source.rule, source.draw, source.width
     B, L = rule.problem.batch, part.stop - part.start
     own = slice(part.start // width, -(-part.stop // width))
