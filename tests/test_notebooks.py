@@ -21,7 +21,7 @@ ABSOLUTE_PATH = re.compile(
     r"(?<![\w.:/-])/(?:home|root|tmp|mnt|opt|srv|usr|var|Users)/|[A-Z]:\\Users"
 )
 NBVAL_COMMENT = re.compile(r"#\s*(?:NBVAL|PYTEST_VALIDATE)_")
-MAGIC = re.compile(r"^\s*[%!]", re.MULTILINE)
+MAGIC = re.compile(r"^[%!]", re.MULTILINE)
 EXERCISE = re.compile(r"\{exercise(?:-start)?\}[^\n]*\n(?::[^\n]*\n)*?:label: *(\S+)")
 SOLUTION = re.compile(r"\{solution(?:-start)?\} *(\S+)[^\n]*\n((?::[^\n]*\n)*)")
 IMAGE_WITHOUT_ALT = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"])")
@@ -32,7 +32,8 @@ def faults(path, root=ROOT):
     notebook = nbformat.read(path, as_version=4)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    found = [*_file_faults(path, root, notebook), *_prose_faults(prose)]
+    page = "\n".join(cell.source for cell in notebook.cells)
+    found = [*_file_faults(path, root, notebook), *_prose_faults(prose), *_check_faults(page)]
     counts = [cell.execution_count for cell in code]
     if counts != list(range(1, len(code) + 1)):
         found.append(f"execution counts are {counts}: run it from top to bottom")
@@ -85,6 +86,13 @@ def _prose_faults(prose):
         yield "a chapter says how long it takes, after **Time:**"
     if IMAGE_WITHOUT_ALT.search(prose):
         yield "an image in the prose without alt text"
+
+
+def _check_faults(page):
+    """Each exercise has an assertion, outside of its solution and before the next exercise."""
+    for exercise in re.split(r"\{exercise(?:-start)?\}", page)[1:]:
+        if "assert" not in exercise.split("{solution-end}")[-1]:
+            yield f"no cell checks the answer to the exercise{exercise.splitlines()[0]}"
 
 
 def _cell_faults(cell):
@@ -144,6 +152,7 @@ One.
 ```{solution-end}
 ```
 """
+CHECK = "answer = 1\nassert answer == 1\nprint(answer)"
 
 
 def sound():
@@ -155,7 +164,7 @@ def sound():
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}},
         cells=[
             new_markdown_cell(PROSE),
-            new_code_cell("print(1)", execution_count=1, outputs=[printed]),
+            new_code_cell(CHECK, execution_count=1, outputs=[printed]),
             new_code_cell("plt.show()", execution_count=2, outputs=[figure], metadata=alt),
         ],
     )
@@ -225,6 +234,7 @@ def all_ignored(notebook):
         (prose("**Time:** a minute.", ""), "says how long"),
         (prose(":label: count", ":class: tip"), "an exercise without a label"),
         (prose("start} count", "start} other"), "no solution for ['count']"),
+        (source("print(1)"), "no cell checks the answer"),
         (prose(":class: dropdown", ":class: tip"), "without `:class: dropdown`"),
     ],
 )
