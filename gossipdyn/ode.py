@@ -162,7 +162,7 @@ def _advance(problem, x, source, now, times, *, rtol, atol, coupling):
         _Apart(problem, *arrays) if coupling is None else _Coupled(problem, *arrays, coupling)
         for arrays in zip(x.Q, x.R, x.v, strict=True)
     ]
-    paths = [_integrate(run, now, times, rtol, atol) for run in runs]
+    paths = [_integrate(i, run, now, times, rtol, atol) for i, run in enumerate(runs)]
     for _ in times:
         states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
         yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
@@ -182,8 +182,8 @@ def _check_coupling(coupling):
     return kappa, A
 
 
-def _integrate(run, now, times, rtol, atol):
-    """The packed states of one run at the given times."""
+def _integrate(number, run, now, times, rtol, atol):
+    """The packed states of one run at the given times; `number` is its name in a refusal."""
     if not times:
         return
     solver = LSODA(
@@ -194,7 +194,8 @@ def _integrate(run, now, times, rtol, atol):
     while pending < len(times):
         message = solver.step()
         if solver.status == "failed" or not np.abs(solver.y).max() < LARGEST_RISK**0.5:
-            watch(run.problem, State(*(a[None] for a in run.unpack(solver.y))), solver.t)
+            x = State(*(a[None] for a in run.unpack(solver.y)))
+            watch(run.problem, x, solver.t, first=number)
         if solver.status == "failed":
             raise Diverged(f"the solver stopped at alpha={solver.t:.6g}: {message}")
         if solver.t < times[pending]:

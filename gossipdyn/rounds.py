@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -83,10 +84,18 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     if not isinstance(x0, Overlaps | Weights):
         raise ValueError(f"x0 is gossipdyn.Overlaps (sgd: or Weights), got {type(x0).__name__}")
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
-    rounds = _schedule(rounds, x0.v.shape[-2])
+    if not isinstance(start, Real) or not np.isfinite(start):
+        raise ValueError(f"start is the alpha of x0, a finite number, got {start!r}")
+    rounds, start = _schedule(rounds, x0.v.shape[-2]), float(start)
     legs = _plan(rounds, record, ends, start, engine.N)
-    asked = {"x0": x0, "rounds": rounds, "record": record, "ends": ends, "start": start}
-    asked["keep"] = _names(keep)
+    asked = {
+        "x0": x0,
+        "rounds": rounds,
+        "record": None if record is None else np.array(record, dtype=float),
+        "ends": bool(ends),
+        "keep": _names(keep),
+        "start": start,
+    }
     size = 1 + sum(sum(leg.shown) + leg.shown_after for leg in legs)
     ledger = _Ledger(engine, problem, asked, size)
     length = legs[-1].end - start if legs else 0
@@ -200,8 +209,6 @@ def _plan(rounds, record, ends, start, N):
     Beside the times asked for there are hidden ones, at which the progress bar moves, divergence
     is noticed and Ctrl-C finds a whole state.
     """
-    if not np.isscalar(start) or not np.isfinite(start):
-        raise ValueError(f"start is the alpha of x0, a finite number, got {start!r}")
     if N is None:
         marks = [start, *(start + np.cumsum([period for period, _ in rounds])).tolist()]
         record = _record(record, start, marks[-1])
@@ -313,13 +320,16 @@ def _observe(problem, state, alpha):
     return state
 
 
-def watch(problem, x, alpha):
-    """Raise Diverged when a risk in the Overlaps x passed LARGEST_RISK, or is no number."""
+def watch(problem, x, alpha, first=0):
+    """Raise Diverged when a risk in the Overlaps x passed LARGEST_RISK, or is no number.
+
+    first : number of the first run in x.
+    """
     risks = unchecked_risk(problem, x)
     if not np.all(risks < LARGEST_RISK):
         run, worker = np.argwhere(~(risks < LARGEST_RISK))[0]
         raise Diverged(
-            f"the risk passed 1e6 at alpha={alpha:.6g} (run {run}, worker {worker}: "
+            f"the risk passed 1e6 at alpha={alpha:.6g} (run {first + run}, worker {worker}: "
             f"{risks[run, worker]:.3g}): {_reason(problem)}"
         )
 

@@ -1,7 +1,7 @@
 """Trajectory: what every engine returns."""
 
 import json
-import zipfile
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import metadata
 
@@ -105,7 +105,7 @@ class Trajectory:
         """
         arrays, description = _pack(self)
         with atomically(path) as file:
-            np.savez_compressed(file, description=json.dumps(description), **arrays)
+            np.savez_compressed(file, description=json.dumps(description, default=_plain), **arrays)
 
     @classmethod
     def load(cls, path):
@@ -113,21 +113,23 @@ class Trajectory:
 
         Raises ValueError for a file that is no trajectory, is damaged or has a newer format.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+        with _refusing(path):
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
+                arrays = {name: content[name] for name in content.files}
             description = json.loads(str(arrays.pop("description")))
-            newest = description["format"]
-        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-            if isinstance(error, FileNotFoundError):
-                raise ValueError(f"there is no file {path}") from error
-            raise ValueError(f"{path} is no saved trajectory, or it is damaged: {error}") from error
+            newest, activation = int(description["format"]), description["problem"]["activation"]
         if newest > FORMAT:
             raise ValueError(
                 f"{path} has format {newest}, gossipdyn {VERSION} reads up to {FORMAT}: "
                 "install a newer gossipdyn"
             )
-        return _unpack(cls, arrays, description)
+        if activation not in ACTIVATIONS:
+            raise ValueError(
+                f"{path} was made with the activation {activation!r}, which this gossipdyn does "
+                f"not have (it has {sorted(ACTIVATIONS)})"
+            )
+        with _refusing(path):
+            return _unpack(cls, arrays, description)
 
     def __eq__(self, other):
         """Whether two trajectories hold the same, their weights, engine and start included."""
@@ -145,6 +147,22 @@ class Trajectory:
                 f"name it in run(..., keep=...)"
             )
         return array
+
+
+@contextmanager
+def _refusing(path):
+    """Any failure to read `path` as a ValueError in words."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except Exception as error:  # zip, zlib, NumPy, JSON and our records each raise their own
+        raise ValueError(f"{path} is no saved trajectory, or it is damaged: {error}") from error
+
+
+def _plain(number):
+    """A NumPy number as Python's own, for JSON."""
+    return number.item()
 
 
 def same(a, b):
@@ -172,14 +190,11 @@ def _pack(t):
     if t.weights is not None:
         put("weights", t.weights)
     put("x0", t.asked["x0"])
-    rounds = t.asked["rounds"]
-    if isinstance(rounds, list):
-        for i, (_, A) in enumerate(rounds):
-            if isinstance(A, np.ndarray):
-                arrays[f"rounds.{i}"] = A
-        rounds = [[period, repr(A) if callable(A) else None] for period, A in rounds]
+    for i, (_, A) in enumerate(t.asked["rounds"]):
+        if isinstance(A, np.ndarray):
+            arrays[f"rounds.{i}"] = A
     if t.asked["record"] is not None:
-        arrays["record"] = np.asarray(t.asked["record"])
+        arrays["record"] = t.asked["record"]
     scalars = {
         f.name: getattr(t.problem, f.name)
         for f in fields(t.problem)
@@ -190,7 +205,7 @@ def _pack(t):
         "problem": {"activation": t.problem.activation.name, **scalars},
         "complete": t.complete,
         "engine": t.engine,
-        "rounds": rounds,
+        "rounds": [(period, repr(A) if callable(A) else None) for period, A in t.asked["rounds"]],
         "ends": t.asked["ends"],
         "keep": t.asked["keep"],
         "start": t.asked["start"],
@@ -203,29 +218,22 @@ def _unpack(cls, arrays, description):
     def get(name):
         return {k.split(".")[1]: a for k, a in arrays.items() if k.startswith(f"{name}.")}
 
-    problem = dict(description["problem"])
-    activation = problem.pop("activation")
-    if activation not in ACTIVATIONS:
-        raise ValueError(
-            f"the trajectory was made with the activation {activation!r}, which this gossipdyn "
-            f"does not have (it has {sorted(ACTIVATIONS)})"
-        )
-    problem = Problem(activation=ACTIVATIONS[activation], **problem, **get("problem"))
-    start, weights, rounds = get("x0"), get("weights"), description["rounds"]
-    if isinstance(rounds, list):
-        A = get("rounds")
-        rounds = [(period, A.get(str(i), name)) for i, (period, name) in enumerate(rounds)]
+    problem = get("problem") | description["problem"]
+    problem["activation"] = ACTIVATIONS[problem["activation"]]
+    start, weights, A = get("x0"), get("weights"), get("rounds")
     asked = {
         "x0": Overlaps(**start) if "Q" in start else Weights(**start),
-        "rounds": rounds,
+        "rounds": [
+            (period, A.get(str(i), name)) for i, (period, name) in enumerate(description["rounds"])
+        ],
         "record": arrays.get("record"),
         "ends": description["ends"],
-        "keep": None if description["keep"] is None else tuple(description["keep"]),
+        "keep": tuple(description["keep"]),
         "start": description["start"],
     }
     kept = dict.fromkeys(KEPT)
     return cls(
-        problem=problem,
+        problem=Problem(**problem),
         weights=Weights(**weights) if weights else None,
         complete=description["complete"],
         engine=description["engine"],

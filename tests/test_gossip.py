@@ -318,3 +318,24 @@ def largest_excess(t, theory):
         np.max((np.abs(t.mean(name) - theory[name]) - allowed) / np.maximum(t.sem(name), 1e-12))
         for name, allowed in ALLOWED.items()
     )
+
+
+@pytest.fixture(scope="module")
+def simulated():
+    """64 runs of SGD through the escape: 2.6e10 random numbers, about 90 s on one core."""
+    pytest.importorskip("torch")
+    return gd.run(gd.sgd(N=N, runs=RUNS, seed=1), GOSSIP, START, ROUNDS)
+
+
+def test_the_flow_with_gossip_is_what_sgd_does(simulated):
+    """Within 5 standard errors of 64 runs plus O(1 / N), at every round up to alpha = 200."""
+    t = gd.run(gd.flow(), GOSSIP, START, ROUNDS)
+    assert t.risk[0, 20].mean() > 0.013 and t.risk[0, -1].mean() < 1e-3  # from plateau to escape
+    np.testing.assert_array_equal(simulated.alpha, t.alpha)
+    assert largest_excess(simulated, {name: getattr(t, name)[0] for name in ALLOWED}) < 5
+    assert largest_excess(simulated, integrated(lambda x: 0)) < 5
+
+
+def test_sgd_refutes_an_eta_squared_term_between_workers(simulated):
+    """The same comparison, with the term of shared samples put into Q^pq: off by 100 errors."""
+    assert largest_excess(simulated, integrated(shared_samples)) > 50
