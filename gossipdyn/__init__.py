@@ -12,6 +12,7 @@ Rows are the three engines. The vertical arrow is overlaps(). The right-hand arr
 mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights)), exactly.
 """
 
+from .activations import gelu, smooth, softplus, tanh
 from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
 from .fluctuations import Fluctuations, diffusion, fluctuations
 from .gaussian import Activation, erf, linear, quadratic, relu
@@ -91,6 +92,7 @@ __all__ = [
     "fluctuations",
     "from_edges",
     "from_networkx",
+    "gelu",
     "hypercube",
     "largest_stable_eta",
     "lazy",
@@ -119,10 +121,13 @@ __all__ = [
     "run",
     "setbacks",
     "sgd",
+    "smooth",
+    "softplus",
     "spectral_gap",
     "star",
     "sweep",
     "symmetric",
+    "tanh",
     "torus",
 ]
 

@@ -12,7 +12,7 @@ follows from Stein's lemma used twice,
 
 where P are orthant probabilities, phi_qr is the angle between u_q and u_r, and e, f are the unit
 vectors along u_q + u_r and u_q - u_r. In this form nothing cancels when fields coincide. P of three
-fields is an excess of angles; P of four is an integral over one angle, see _orthants. Derived in
+fields is an excess of angles; P of four is an integral over one angle, see orthants. Derived in
 the book, chapter `gaussian_averages`.
 """
 
@@ -25,7 +25,7 @@ import numpy as np
 TINY = 1e-20  # a separation of vectors that stands for zero, where a direction is needed
 PAIRS = list(combinations(range(4), 2))
 Q, R = np.array(PAIRS).T
-# Nodes that bring the integral of _orthants to 1e-13, by the length of its interval.
+# Nodes that bring the integral of orthants to 1e-13, by the length of its interval.
 NODES = ((2, 12), (4, 20), (8, 32), (16, 56), (np.inf, 80))
 CHUNK = 4096  # sets of four fields at a time, so that arrays over their nodes stay in the cache
 
@@ -185,7 +185,7 @@ def _four_fields(u, sets, which, a, b):
     """E_S[a, b] (runs, terms) for S = sets[which], a and b being places in S. sets: (sets, 4)."""
     G = u @ np.swapaxes(u, -1, -2)
     tangent = _half_tangents(u)
-    positive, angles = _orthants(u[:, sets].reshape(-1, 4, u.shape[-1]))
+    positive, angles = orthants(u[:, sets].reshape(-1, 4, u.shape[-1]))
     positive, angles = positive.reshape(len(u), -1), angles.reshape(len(u), -1, 6)
     S = sets[which]
     term = np.arange(len(S))
@@ -195,7 +195,7 @@ def _four_fields(u, sets, which, a, b):
     return G[:, a, b] * positive[:, which] + faces / (4 * np.pi**2)
 
 
-def _orthants(u):
+def orthants(u):
     """P(all four positive) (sets,) and the angles between two fields given the others (sets, 6).
 
     u: (sets, 4, n) unit rows. angles[:, k] is the angle between the parts of the two rows outside

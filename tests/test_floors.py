@@ -12,8 +12,9 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     {"orthants", "quadrature"},
+    {"soft_steps"},
     {"gaussian", "order_parameters", "graphs", "storage"},
-    {"problem", "gossip"},
+    {"problem", "gossip", "activations"},
     {"generalisation", "trajectory"},
     {"rounds"},
     {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},

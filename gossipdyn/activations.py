@@ -1,0 +1,210 @@
+"""Activations made of functions: smooth(g, dg), and those that ship ready, tanh, softplus, gelu."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, ndtr
+
+from . import quadrature, soft_steps
+from .gaussian import Activation, erf, linear, quadratic, relu
+
+TRIED = np.linspace(-5.97, 6.03, 241)  # where g, dg and oddness are tried; 0 is not among them
+SLOPE = 1e-6  # largest deviation of dg from the slope of g, as a part of the largest slope
+SHARP = 1e-5  # largest change of averages at variance 1 that twice the nodes may make
+SHARPEST = 1e4  # beta of gelu, beyond which its averages lose digits
+
+
+@dataclass(frozen=True)
+class Given:
+    """A function with its first arguments given: functools.partial that compares its parts."""
+
+    function: Callable
+    first: tuple
+
+    def __call__(self, *rest):
+        return self.function(*self.first, *rest)
+
+
+@dataclass(frozen=True)
+class OnCPU:
+    """The torch twin of a NumPy function: the function itself, on a copy in the main memory."""
+
+    function: Callable
+
+    def __call__(self, x):
+        return x.new_tensor(self.function(x.cpu().numpy()))
+
+
+def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
+    """The Activation of any smooth function g, with its averages by quadrature.
+
+    Parameters
+    ----------
+    g, dg : the function and its slope, on NumPy arrays of any shape.
+    name : what to call it, g's own name unless given; it is kept as "smooth(<name>)".
+    nodes : of the quadrature in each direction, an even number. Averages over two fields are good
+        to 1e-6 and over four to 1e-5 for fields of variance up to 2 with erf and 1 with tanh;
+        the time of the noise term grows as nodes^3, and with the number of pairs of students.
+    torch_g, torch_dg : the same functions on torch tensors, for sgd, which compares them with g
+        and dg. Unless given, sgd calls g and dg themselves, on copies in the main memory.
+
+    Trajectories store the name alone: Trajectory.load(path, activation=...) takes the activation,
+    made again. To pickle one (checkpoints, sweeps over processes), g and dg must be defined at the
+    top level of a module. Raises ValueError for a dg that is not the slope of g (naming the point
+    where they disagree), for functions that do not map arrays to arrays of finite numbers, and for
+    a g too sharp for the nodes. Chapter `activations`, equation :eq:`eq-mehler`; derived in the
+    book.
+    """
+    if isinstance(nodes, bool) or not isinstance(nodes, int | np.integer) or nodes < 2 or nodes % 2:
+        raise ValueError(f"nodes is an even number from 2 up, got {nodes!r}")
+    if (torch_g is None) != (torch_dg is None):
+        raise ValueError("give both torch_g and torch_dg, or neither")
+    name = f"smooth({getattr(g, '__name__', 'g') if name is None else name})"
+    _check_slope(g, dg, name)
+    _check_nodes(g, dg, name, nodes)
+    twins = (OnCPU(g), OnCPU(dg)) if torch_g is None else (torch_g, torch_dg)
+    return _smooth(name, g, dg, *twins, nodes)
+
+
+def _smooth(name, g, dg, torch_g, torch_dg, nodes=32):
+    values = g(TRIED)
+    odd = bool(np.allclose(g(-TRIED), -values, rtol=0, atol=1e-12 * np.abs(values).max()))
+    first = (g, dg, nodes)
+    return Activation(
+        name=name,
+        g=g,
+        dg=dg,
+        torch_g=torch_g,
+        torch_dg=torch_dg,
+        odd=odd,
+        i2=Given(quadrature.i2, first),
+        j2=Given(quadrature.j2, first),
+        h2=Given(quadrature.h2, first),
+        i4=Given(quadrature.i4, first),
+        square=Given(quadrature.square, (*first, odd)),
+    )
+
+
+def _check_slope(g, dg, name):
+    for label, f in (("g", g), ("dg", dg)):
+        with np.errstate(all="ignore"):
+            values = f(TRIED[None])
+        if np.shape(values) != (1, TRIED.size):
+            raise ValueError(
+                f"{label} of {name} maps an array of shape (1, {TRIED.size}) to one of shape "
+                f"{np.shape(values)}: write it for arrays, entry by entry"
+            )
+        if not np.all(np.isfinite(values)):
+            at = np.argmin(np.isfinite(values[0]))
+            raise ValueError(f"{label} of {name} is {values[0, at]} at x={TRIED[at]:.6g}")
+    far, near, back, far_back = (g(TRIED + 1e-4 * k) for k in (2, 1, -1, -2))
+    slope = (8 * (near - back) - (far - far_back)) / 12e-4
+    off = np.abs(dg(TRIED) - slope)
+    if not off.max() <= SLOPE * np.abs(slope).max():
+        at = np.argmax(off)
+        raise ValueError(
+            f"dg is not the slope of g in {name}: at x={TRIED[at]:.6g} dg is {dg(TRIED)[at]:.6g}, "
+            f"the slope of g {slope[at]:.6g}"
+        )
+
+
+def _check_nodes(g, dg, name, nodes):
+    few, many = (quadrature.sample_averages(g, dg, n) for n in (nodes, 2 * nodes))
+    off = np.abs(few - many).max() / np.abs(many).max()
+    if not off <= SHARP:
+        raise ValueError(
+            f"{name} is too sharp for nodes={nodes}: averages at variance 1 change by {off:.1g} of "
+            "the largest with twice as many; give more nodes, or a smoother g"
+        )
+
+
+def _tanh_dg(x):
+    t = np.tanh(x)
+    return 1 - t * t
+
+
+def _tanh_torch_g(x):
+    return x.tanh()
+
+
+def _tanh_torch_dg(x):
+    t = x.tanh()
+    return 1 - t * t
+
+
+tanh = _smooth("tanh", np.tanh, _tanh_dg, _tanh_torch_g, _tanh_torch_dg)
+
+
+def _softplus_g(x):
+    return np.logaddexp(0, x)
+
+
+def _softplus_torch_g(x):
+    return x.clamp(min=0) + (-x.abs()).exp().log1p()
+
+
+def _softplus_torch_dg(x):
+    return x.sigmoid()
+
+
+softplus = _smooth("softplus", _softplus_g, expit, _softplus_torch_g, _softplus_torch_dg)
+
+
+def _gelu_g(beta, x):
+    return x * ndtr(beta * x)
+
+
+def _gelu_dg(beta, x):
+    t = beta * x
+    return ndtr(t) + t * np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+
+
+def _gelu_torch_g(beta, x):
+    return x * ((x * (beta * 0.5**0.5)).erf() + 1) / 2
+
+
+def _gelu_torch_dg(beta, x):
+    t = beta * x
+    return ((t * 0.5**0.5).erf() + 1) / 2 + t * (t * t * -0.5).exp() / (2 * np.pi) ** 0.5
+
+
+def gelu(beta=1.0):
+    """The Activation g(x) = x Phi(beta x), Phi the normal distribution function.
+
+    beta above 0: half a linear unit as it goes to 0, GELU at 1 (Hendrycks & Gimpel 2016), ReLU as
+    it goes to infinity. Averages are exact: by the same formulas as ReLU's, with one integral over
+    an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter `activations`,
+    equation :eq:`eq-gelu`; derived in the book.
+    """
+    if isinstance(beta, bool | str) or not np.isscalar(beta) or not 0 < beta <= SHARPEST:
+        raise ValueError(
+            f"beta is a number above 0 and up to {SHARPEST:g} (relu is the limit), got {beta!r}"
+        )
+    beta = float(beta)
+    made = (
+        ("g", _gelu_g),
+        ("dg", _gelu_dg),
+        ("torch_g", _gelu_torch_g),
+        ("torch_dg", _gelu_torch_dg),
+    )
+    averages = ((name, getattr(soft_steps, name)) for name in ("i2", "j2", "h2", "i4", "square"))
+    parts = {name: Given(function, (beta,)) for name, function in (*made, *averages)}
+    return Activation(name=f"gelu(beta={beta!r})", odd=False, **parts)
+
+
+SHIPPED = {f.name: f for f in (erf, linear, quadratic, relu, softplus, tanh)}
+
+
+def named(name):
+    """The activation that a file names. Raises ValueError for one that is not shipped."""
+    match = re.fullmatch(r"gelu\(beta=(.*)\)", name)
+    if match:
+        return gelu(float(match[1]))
+    if name not in SHIPPED:
+        raise ValueError(
+            f"the activation {name!r} is not shipped (those are {', '.join(SHIPPED)} and gelu): "
+            "make it again and give it, Trajectory.load(path, activation=...)"
+        )
+    return SHIPPED[name]
