@@ -39,22 +39,10 @@ from .graphs import (
 from .markov import chain
 from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
+from .plateau import Escape, Phases, asymmetry, escape, phases, plateau_length, symmetric
 from .problem import Problem
 from .rounds import Diverged, Engine, run
-from .stability import (
-    Escape,
-    Phases,
-    asymmetry,
-    escape,
-    fixed_point,
-    largest_stable_eta,
-    modes,
-    noise_floor,
-    perfect,
-    phases,
-    plateau_length,
-    symmetric,
-)
+from .stability import fixed_point, largest_stable_eta, modes, noise_floor, perfect
 from .sweep import SweepFailed, sweep
 from .trajectory import VERSION as __version__
 from .trajectory import Trajectory

@@ -18,7 +18,7 @@ FLOORS = [
     {"generalisation", "trajectory"},
     {"rounds"},
     {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},
-    {"stability", "fluctuations", "diagnosis", "sweep"},
+    {"stability", "plateau", "fluctuations", "diagnosis", "sweep"},
     {"figures"},
 ]
 # Where the drawing is stricter than "below", or less strict.
