@@ -86,6 +86,8 @@ class Activation:
 
 
 def _covariance(C, k):
+    if np.iscomplexobj(C):
+        raise ValueError(f"a covariance is real, got\n{C}")
     C = np.asarray(C, dtype=float)
     if C.shape[-2:] != (k, k):
         raise ValueError(
@@ -94,7 +96,7 @@ def _covariance(C, k):
         )
     if not np.all(np.isfinite(C)):
         raise ValueError(f"the covariance holds NaN or infinity:\n{C}")
-    if not np.allclose(C, np.swapaxes(C, -1, -2), rtol=1e-9, atol=0):
+    if np.any(np.abs(C - C.swapaxes(-1, -2)) > 1e-9 * np.abs(C).max((-2, -1), keepdims=True)):
         raise ValueError(f"a covariance is symmetric, got\n{C}")
     eigenvalues = np.linalg.eigvalsh(C)
     if np.any(eigenvalues[..., 0] < -ROUNDING * np.abs(eigenvalues[..., -1])):
@@ -336,5 +338,3 @@ relu = Activation(
     i4=orthants.relu_i4,
     square=orthants.relu_square,
 )
-
-ACTIVATIONS = {a.name: a for a in (erf, linear, quadratic, relu)}

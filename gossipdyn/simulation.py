@@ -174,8 +174,23 @@ def _block(rule, rows, v, X, zeta):
     return v * kept_v**length + (g_lam * e) @ rule.push_v[-n:] if problem.eta_v else v
 
 
+def _check_twins(f):
+    """Refuse an activation that is one function in NumPy and another in torch."""
+    x = np.linspace(-4, 4, 33)
+    for name in ("g", "dg"):
+        here, there = getattr(f, name)(x), getattr(f, f"torch_{name}")(torch.as_tensor(x)).numpy()
+        off = np.abs(here - there)
+        if not off.max() <= 1e-9 * (1 + np.abs(here).max()):
+            at = np.argmax(off)
+            raise ValueError(
+                f"{name} and torch_{name} of {f.name} disagree at x={x[at]:.6g}: {here[at]:.6g} "
+                f"against {there[at]:.6g}; write the same function twice"
+            )
+
+
 def _begin(problem, start, *, N, runs, seed, device, dtype):
     """The start as Weights of tensors with a leading axis of runs, and what goes with it."""
+    _check_twins(problem.activation)
     lead = tuple(start.v.shape[:-2])
     if lead not in ((), (runs,)):
         raise ValueError(

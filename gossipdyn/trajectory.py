@@ -7,7 +7,7 @@ from importlib import metadata
 
 import numpy as np
 
-from .gaussian import ACTIVATIONS
+from .activations import named
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
 from .storage import atomically
@@ -108,28 +108,32 @@ class Trajectory:
             np.savez_compressed(file, description=json.dumps(description, default=_plain), **arrays)
 
     @classmethod
-    def load(cls, path):
+    def load(cls, path, activation=None):
         """Read what save() wrote.
 
-        Raises ValueError for a file that is no trajectory, is damaged or has a newer format.
+        activation : needed for a trajectory whose activation was made by gossipdyn.smooth: the file
+        has its name alone. Raises ValueError for a file that is no trajectory, is damaged or has a
+        newer format, and for an activation that is not the one it names.
         """
         with _refusing(path):
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
             description = json.loads(str(arrays.pop("description")))
-            newest, activation = int(description["format"]), description["problem"]["activation"]
+            newest, name = int(description["format"]), description["problem"]["activation"]
         if newest > FORMAT:
             raise ValueError(
                 f"{path} has format {newest}, gossipdyn {VERSION} reads up to {FORMAT}: "
                 "install a newer gossipdyn"
             )
-        if activation not in ACTIVATIONS:
+        if activation is None:
+            activation = named(name)
+        elif activation.name != name:
             raise ValueError(
-                f"{path} was made with the activation {activation!r}, which this gossipdyn does "
-                f"not have (it has {sorted(ACTIVATIONS)})"
+                f"{path} was made with the activation {name}, got {activation.name}: give the "
+                "one that made it"
             )
         with _refusing(path):
-            return _unpack(cls, arrays, description)
+            return _unpack(cls, arrays, description, activation)
 
     def __eq__(self, other):
         """Whether two trajectories hold the same, their weights, engine and start included."""
@@ -214,12 +218,12 @@ def _pack(t):
     return arrays, description
 
 
-def _unpack(cls, arrays, description):
+def _unpack(cls, arrays, description, activation):
     def get(name):
         return {k.split(".")[1]: a for k, a in arrays.items() if k.startswith(f"{name}.")}
 
     problem = get("problem") | description["problem"]
-    problem["activation"] = ACTIVATIONS[problem["activation"]]
+    problem["activation"] = activation
     start, weights, A = get("x0"), get("weights"), get("rounds")
     asked = {
         "x0": Overlaps(**start) if "Q" in start else Weights(**start),
