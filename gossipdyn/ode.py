@@ -206,6 +206,19 @@ def _integrate(number, run, now, times, rtol, atol):
             pending += 1
 
 
+def _equal_units(Q, R, v):
+    """(P, K): the first unit of each worker that a unit equals to the last bit, in weights and v.
+
+    Equal units stay equal, but rounding in the solver would part them: ReLU leaves the equal state
+    like the solution (t / 2)^2 of x' = sqrt(x) leaves 0. So they share one set of coordinates.
+    """
+    own = np.einsum("pkpl->pkl", Q)
+    norms = np.einsum("pkk->pk", own)
+    equal = (own == norms[:, :, None]) & (own == norms[:, None, :])
+    equal &= (R[:, :, None] == R[:, None]).all(-1) & (v[:, :, None] == v[:, None])
+    return equal.argmax(-1)
+
+
 def _banded_jacobian(rate, y, size):
     """Central differences of a system that falls into blocks of `size`, in LAPACK's band storage.
 
@@ -247,6 +260,20 @@ class _Apart:
         self.place[:K, K:] = np.arange(self.cuts[0], self.cuts[1]).reshape(K, M)
         self.place = np.maximum(self.place, self.place.T)
         self.c0 = np.concatenate([v, np.tile(-problem.v_star, (P, 1))], axis=1)
+        self.shared = self._shared(_equal_units(Q, R, v))
+
+    def _shared(self, first):
+        """For each coordinate the one that stands for it, from _equal_units."""
+        (P, K), n = first.shape, len(self.place)
+        rows = np.concatenate([first, np.tile(np.arange(K, n), (P, 1))], axis=1)
+        shared = np.tile(np.arange(self.size), (P, 1))
+        for own, row in zip(shared, rows, strict=True):
+            own[self.place] = self.place[np.ix_(row, row)]
+            if self.problem.eta_v:
+                own[self.cuts[1] : self.cuts[2]] = self.cuts[1] + row[:K]
+            if P > 1:
+                own[self.cuts[2] :] = (self.cuts[2] + n * row[:K, None] + np.arange(n)).ravel()
+        return (shared + self.size * np.arange(P)[:, None]).ravel()
 
     def _read(self, blocks):
         """Covariances and coefficients of all workers."""
@@ -261,7 +288,7 @@ class _Apart:
 
     def rate(self, _, y):
         problem, (P, K, M) = self.problem, self.R0.shape
-        blocks = y.reshape(*y.shape[:-1], P, self.size)
+        blocks = y[..., self.shared].reshape(*y.shape[:-1], P, self.size)
         lead = blocks.shape[:-1]
         C, c = self._read(blocks)
         G = _drift(problem, C, c)
@@ -276,14 +303,14 @@ class _Apart:
             dZ = G[..., :K] @ blocks[..., self.cuts[2] :].reshape(*lead, K, K + M)
             dZ[..., K:] += G[..., K:]
             change[..., self.cuts[2] :] = dZ.reshape(*lead, -1)
-        return change.reshape(y.shape)
+        return change.reshape(y.shape)[..., self.shared]
 
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)
 
     def unpack(self, y):
         P, K, M = self.R0.shape
-        blocks = y.reshape(P, self.size)
+        blocks = y[self.shared].reshape(P, self.size)
         C, c = self._read(blocks)
         Q = np.empty((P, K, P, K))
         if P > 1:
@@ -305,12 +332,22 @@ class _Coupled:
     def __init__(self, problem, Q, R, v, coupling):
         self.problem, self.coupling = problem, coupling
         self.coordinates = Coordinates(problem, State(Q, R, v), moving_v=True)
-        self.unpack = self.coordinates.unpack
         self.start = self.coordinates.pack(State(Q, R, v))
         self.size = self.start.size
+        number = self.coordinates.unpack(np.arange(self.size))
+        first, worker = _equal_units(Q, R, v), np.arange(len(v))[:, None]
+        Q, R, v = (
+            number.Q[worker, first][:, :, worker, first],
+            *(a[worker, first] for a in number[1:]),
+        )
+        self.shared = self.coordinates.pack(State(Q, R, v)).astype(int)
+
+    def unpack(self, y):
+        return self.coordinates.unpack(y[..., self.shared])
 
     def rate(self, _, y):
-        return self.coordinates.pack(_rate(self.problem, self.unpack(y), self.coupling))
+        change = _rate(self.problem, self.unpack(y), self.coupling)
+        return self.coordinates.pack(change)[..., self.shared]
 
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)

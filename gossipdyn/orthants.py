@@ -54,7 +54,7 @@ def relu_h2(caa, cab, cbb):
 
 def relu_i4(C):
     """<theta_0 theta_1 x_2+ x_3+> for covariances (..., 4, 4). Equation :eq:`eq-relu-I4`."""
-    norms, u = _directions(C)
+    norms, u = directions(C)
     *lead, n, _ = C.shape
     E = _four_fields(u.reshape(-1, n, n), np.arange(4)[None], *np.array([[0], [2], [3]]))
     return norms[..., 2] * norms[..., 3] * E.reshape(lead)
@@ -65,7 +65,7 @@ def relu_square(C, K, c):
 
     Equation :eq:`eq-relu-noise`.
     """
-    norms, u = _directions(C)
+    norms, u = directions(C)
     *lead, n, _ = C.shape
     three, four = _terms(n, K)
     u, weights = u.reshape(-1, n, n), (c * norms).reshape(-1, n)
@@ -133,7 +133,7 @@ def _area(caa, cab, cbb):
     return np.sqrt(np.maximum(caa * cbb - cab * cab, 0))
 
 
-def _directions(C):
+def directions(C):
     """Norms (..., n) and unit rows u (..., n, n) with u u^T the correlations.
 
     A field that vanishes gets a direction of its own, orthogonal to all others: then theta counts

@@ -18,7 +18,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from .orthants import orthants
+from .orthants import directions, orthants
 
 CHUNK = 2**14  # sets of four fields at a time
 
@@ -146,7 +146,5 @@ class _Moments:
         if len(s) == 2:
             a, ab, b = C[s[0], s[0]], C[s[0], s[1]], C[s[1], s[1]]
             return 1 / 2 - np.arctan2(np.sqrt(a * b - ab * ab), ab) / (2 * np.pi)
-        C = np.moveaxis(C[np.ix_(s, s)], (0, 1), (-2, -1))
-        norm = np.sqrt(C.diagonal(axis1=-2, axis2=-1))
-        u = np.linalg.cholesky(C / norm[..., None] / norm[..., None, :])
+        u = directions(np.moveaxis(C[np.ix_(s, s)], (0, 1), (-2, -1)))[1]
         return orthants(u.reshape(-1, 4, 4))[0].reshape(u.shape[:-2])
