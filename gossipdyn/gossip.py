@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from .graphs import check_mixing
-from .order_parameters import Overlaps, overlaps
+from .order_parameters import Overlaps, Weights, overlaps
 
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
@@ -29,6 +29,8 @@ def mix(A, state):
     Raises ValueError for an A of the wrong size, negative or not row-stochastic; warns when a
     square A keeps no mean (columns that do not sum to 1).
     """
+    if not isinstance(state, Overlaps | Weights):
+        raise ValueError(f"mix(A, state) takes Overlaps or Weights, got {type(state).__name__}")
     A = check_mixing(A, state.v.shape[-2])
     warn_of_drift(A)
     return apply_mixing(A, state)
@@ -185,8 +187,11 @@ def _along(A, array, axis):
     return sum(a * term for a, term in zip(weights, moved, strict=True)).swapaxes(0, axis)
 
 
-def warn_of_drift(A):
-    """Warn, in words, of a square A whose columns do not sum to 1."""
+def warn_of_drift(A, stacklevel=3):
+    """Warn, in words, of a square A whose columns do not sum to 1.
+
+    stacklevel : as of warnings.warn, so that it points to the user's line.
+    """
     P = A.shape[0]
     if A.shape[1] != P or np.allclose(A.sum(0), 1, rtol=0, atol=1e-9):
         return
@@ -200,5 +205,7 @@ def warn_of_drift(A):
     else:
         fate = "in the long run different workers end with different means"
     warnings.warn(
-        f"columns do not sum to 1: the mean is not kept; {fate}", UserWarning, stacklevel=3
+        f"columns do not sum to 1: the mean is not kept; {fate}",
+        UserWarning,
+        stacklevel=stacklevel,
     )

@@ -240,6 +240,8 @@ def spectral_gap(A):
 def check_mixing(A, workers=None):
     """A as a float64 array, or a ValueError that says what is wrong with it."""
     try:
+        if np.iscomplexobj(A):
+            raise TypeError("complex numbers")
         A = np.array(A, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"A must be a matrix of real numbers, got {A!r}") from error

@@ -13,14 +13,15 @@ for the second layer; the equations of several workers are derived in the book.
 """
 
 from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from scipy.integrate import LSODA
 
 from .generalisation import coefficients
-from .gossip import check_mixing
-from .order_parameters import Overlaps, field_covariance
+from .gossip import check_mixing, warn_of_drift
+from .order_parameters import Overlaps, check_fit, field_covariance
 from .rounds import LARGEST_RISK, Diverged, Engine, watch
 
 
@@ -31,6 +32,7 @@ def drift(problem, x):
     c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>. x: Overlaps. Equation
     :eq:`eq-drift`.
     """
+    check_fit(problem, x)
     G = _drift(problem, field_covariance(problem.T, x), coefficients(problem, x))
     K = x.v.shape[-1]
     return G[..., :K], G[..., K:]
@@ -42,6 +44,7 @@ def noise(problem, x):
     (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>). x: Overlaps. Equation
     :eq:`eq-noise`.
     """
+    check_fit(problem, x)
     return _noise(problem, field_covariance(problem.T, x), coefficients(problem, x))
 
 
@@ -50,6 +53,7 @@ def rate(problem, x, coupling=None):
 
     x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). Equation :eq:`eq-flow`.
     """
+    check_fit(problem, x)
     return Overlaps(*_rate(problem, x, coupling))
 
 
@@ -133,9 +137,9 @@ def flow(rtol=1e-8, atol=None, coupling=None):
     learn independently, so the cost grows like P, not P^2 (equation :eq:`eq-propagator`). Raises
     ValueError for tolerances that are not above 0 and a coupling that is no pair (kappa, A).
     """
-    atol = rtol / 1000 if atol is None and np.isscalar(rtol) else atol
+    atol = rtol / 1000 if atol is None and isinstance(rtol, Real) else atol
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
-        if not np.isscalar(tolerance) or not 0 < tolerance < 1:
+        if not isinstance(tolerance, Real) or not 0 < tolerance < 1:
             raise ValueError(f"{name} is a tolerance between 0 and 1, got {tolerance!r}")
     options = {"rtol": float(rtol), "atol": float(atol)}
     if coupling is not None:
@@ -179,6 +183,7 @@ def _check_coupling(coupling):
     A = check_mixing(A)
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"coupling needs a square A, got shape {A.shape}")
+    warn_of_drift(A, stacklevel=4)
     return kappa, A
 
 

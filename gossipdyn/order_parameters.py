@@ -1,6 +1,7 @@
 """States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
 
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import ClassVar
 
 import numpy as np
@@ -37,6 +38,10 @@ class Overlaps:
             raise ValueError(
                 f"Q (..., P, K, P, K), R (..., P, K, M) and v (..., P, K) disagree: got shapes "
                 f"{Q.shape}, {R.shape} and {v.shape} (for one worker use Overlaps.single)"
+            )
+        if R.size == 0:
+            raise ValueError(
+                f"workers, students and teacher units count from 1 up, got R of shape {R.shape}"
             )
         mirrored = _mirrored(Q)
         if not np.all(np.abs(Q - mirrored) <= 1e-9 * np.max(np.abs(Q), initial=0)):
@@ -100,14 +105,16 @@ def overlaps(w):
     w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.
     Chapter `teacher_student`, equation :eq:`eq-overlaps`.
     """
+    if not isinstance(w, Weights):
+        raise ValueError(f"overlaps are taken of gossipdyn.Weights, got {type(w).__name__}")
     W, v, W_star = (
         a.double() if hasattr(a, "double") else np.asarray(a, float) for a in (w.W, w.v, w.W_star)
     )
     *runs, P, K, N = W.shape
     rows = W.reshape(*runs, P * K, N)
-    Q = _numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
-    R = _numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
-    return Overlaps(Q=Q, R=R, v=_numpy(v))
+    Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
+    R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
+    return Overlaps(Q=Q, R=R, v=as_numpy(v))
 
 
 def field_covariance(T, x):
@@ -132,8 +139,8 @@ def gram(T, x):
     return np.block([[x.Q.reshape(*runs, P * K, P * K), R], [np.swapaxes(R, -1, -2), T]])
 
 
-def check_overlaps(problem, x):
-    """Refuse overlaps that no weights have, or that do not fit the problem's teacher."""
+def check_fit(problem, x):
+    """Refuse what is no Overlaps, or does not fit the problem's teacher."""
     if not isinstance(x, Overlaps):
         raise ValueError(f"expected gossipdyn.Overlaps, got {type(x).__name__}")
     M = x.R.shape[-1]
@@ -142,6 +149,11 @@ def check_overlaps(problem, x):
             f"R of shape {x.R.shape} speaks of {M} teacher units, the problem's T has shape "
             f"{problem.T.shape}: R is (..., P, K, M)"
         )
+
+
+def check_overlaps(problem, x):
+    """Refuse overlaps that no weights have, or that do not fit the problem's teacher."""
+    check_fit(problem, x)
     _eigenvalues(gram(problem.T, x))
 
 
@@ -191,12 +203,12 @@ def lift(problem, x, N, seed=0):
     return Weights(W=W[..., 0, :], v=x.v, W_star=few.W_star @ basis)
 
 
-def check_dimension(N, d, who):
-    """Refuse an N that is no whole number, or that leaves no room for d = P K + M rows."""
+def check_dimension(N, d, who, rows="P*K + M"):
+    """Refuse an N that is no whole number, or that leaves no room for d rows (named by `rows`)."""
     if isinstance(N, bool) or not isinstance(N, int | np.integer):
         raise ValueError(f"{who} needs N, the input dimension, as a whole number, got {N!r}")
     if N < d:
-        raise ValueError(f"{who} needs N >= P*K + M = {d} (the rows must fit into R^N), got N={N}")
+        raise ValueError(f"{who} needs N >= {rows} = {d} (the rows must fit into R^N), got N={N}")
 
 
 def random_factor(rng, shape, rows, columns):
@@ -228,8 +240,8 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise ValueError(f"{name} is a whole number from 1 up, got {count!r}")
     M = problem.T.shape[0]
-    check_dimension(N, M, "random_start")
-    if not np.isscalar(scale) or not np.isfinite(scale) or scale < 0:
+    check_dimension(N, M, "random_start", rows="M")
+    if not isinstance(scale, Real) or not np.isfinite(scale) or scale < 0:
         raise ValueError(f"scale is a standard deviation, finite and from 0 up, got {scale!r}")
     v = np.ones(students) if v is None else _frozen_array(v, "v")
     if v.shape != (students,):
@@ -257,6 +269,7 @@ def cosines(problem, x):
 
     A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
     """
+    check_fit(problem, x)
     student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
     teacher = np.sqrt(np.diagonal(problem.T))
 
@@ -267,7 +280,8 @@ def cosines(problem, x):
     return divide(x.Q, QQ), divide(x.R, student[..., None] * teacher)
 
 
-def _numpy(a):
+def as_numpy(a):
+    """A torch tensor, on whatever device, or a NumPy array, as a NumPy array."""
     return a.cpu().numpy() if hasattr(a, "cpu") else a
 
 
@@ -278,6 +292,8 @@ def _mirrored(Q):
 
 def _frozen_array(a, name, dtype=float):
     try:
+        if np.iscomplexobj(a):
+            raise TypeError("complex numbers")
         a = np.array(a, dtype=dtype)
         finite = np.all(np.isfinite(a))
     except (TypeError, ValueError) as error:

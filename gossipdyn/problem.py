@@ -1,6 +1,7 @@
 """The problem: everything that never changes while a student learns."""
 
 from dataclasses import dataclass, fields
+from numbers import Real
 
 import numpy as np
 
@@ -57,8 +58,12 @@ class Problem:
             raise ValueError(
                 f"v_star of shape {v_star.shape} needs T of shape {2 * v_star.shape}, got {T.shape}"
             )
-        if not np.allclose(T, T.T, rtol=1e-9, atol=0):
-            raise ValueError(f"T is symmetric (overlaps w*_m.w*_n / N), got\n{T}")
+        if not np.all(np.abs(T - T.T) <= 1e-9 * np.abs(T).max()):
+            m, n = np.unravel_index(np.argmax(np.abs(T - T.T)), T.shape)
+            raise ValueError(
+                f"T is not symmetric: {T[m, n]:.6g} at ({m}, {n}) against {T[n, m]:.6g} at "
+                f"({n}, {m}); T holds w*_m.w*_n / N, give both alike"
+            )
         eigenvalues = np.linalg.eigvalsh(T)
         if eigenvalues[0] < -ROUNDING * abs(eigenvalues[-1]):
             raise ValueError(
@@ -71,11 +76,9 @@ class Problem:
             object.__setattr__(self, name, _rate(getattr(self, name), name))
         if self.eta == 0:
             raise ValueError("eta is 0, then nothing is learnt: use a learning rate above 0")
-        batch = self.batch
-        if isinstance(batch, bool) or not np.isscalar(batch) or batch != np.floor(np.real(batch)):
-            raise ValueError(f"batch counts samples, a whole number from 1 up, got {batch!r}")
-        if batch < 1:
-            raise ValueError(f"batch counts samples, a whole number from 1 up, got {batch!r}")
+        batch = _rate(self.batch, "batch")
+        if batch < 1 or batch != int(batch):
+            raise ValueError(f"batch counts samples, a whole number from 1 up, got {self.batch!r}")
         object.__setattr__(self, "batch", int(batch))
 
     @property
@@ -94,6 +97,8 @@ class Problem:
 
 def _frozen_array(a, name):
     try:
+        if np.iscomplexobj(a):
+            raise TypeError("complex numbers")
         a = np.array(a, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be an array of real numbers, got {a!r}") from error
@@ -104,7 +109,7 @@ def _frozen_array(a, name):
 
 
 def _rate(x, name):
-    if isinstance(x, bool | str) or not np.isscalar(x) or not np.isreal(x):
+    if isinstance(x, bool) or not isinstance(x, Real):
         raise ValueError(f"{name} is a number, got {x!r}")
     x = float(x)
     if not np.isfinite(x) or x < 0:

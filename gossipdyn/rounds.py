@@ -4,7 +4,7 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
-from .order_parameters import Overlaps, Weights, check_overlaps, overlaps
+from .order_parameters import Overlaps, Weights, as_numpy, check_overlaps, overlaps
 from .problem import Problem
 from .storage import read_checkpoint, write_checkpoint
 from .trajectory import KEPT, Trajectory, same
@@ -83,6 +83,13 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
         raise ValueError(f"expected a gossipdyn.Problem, got {problem!r}")
     if not isinstance(x0, Overlaps | Weights):
         raise ValueError(f"x0 is gossipdyn.Overlaps (sgd: or Weights), got {type(x0).__name__}")
+    if isinstance(x0, Weights):
+        x0 = Weights(*(as_numpy(getattr(x0, f.name)) for f in fields(x0)))
+    if x0.v.ndim > 3:
+        raise ValueError(
+            f"x0 has {x0.v.ndim - 2} leading axes, v of shape {x0.v.shape}: a run takes one "
+            "axis of runs at most, reshape it"
+        )
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
     if not isinstance(start, Real) or not np.isfinite(start):
         raise ValueError(f"start is the alpha of x0, a finite number, got {start!r}")
@@ -122,7 +129,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
                         _observe(problem, state, alpha)
                     bar.update(alpha - start - bar.n)
                 if leg.A is not None:
-                    state = leg.A(state) if callable(leg.A) else apply_mixing(leg.A, state)
+                    state = _mixed(leg.A, state)
                 if leg.shown_after:
                     ledger.write(state, leg.end, after_mixing=True)
                 last = i == len(legs) - 1
@@ -160,8 +167,10 @@ _BAR = "{l_bar}{bar}| {n:.4g}/{total:.4g} in alpha [{elapsed}<{remaining}]"
 
 def _schedule(rounds, P):
     """Rounds as a checked list of (period, A)."""
-    if np.isscalar(rounds) and not isinstance(rounds, str):
+    if isinstance(rounds, Real) and not isinstance(rounds, bool):
         rounds = [(rounds, None)]
+    if not np.iterable(rounds):
+        raise ValueError(f"rounds is a list of (period, A), or a number, got {rounds!r}")
     checked, known = [], {}
     for i, entry in enumerate(rounds):
         try:
@@ -174,9 +183,11 @@ def _schedule(rounds, P):
         if not np.isfinite(period) or period < 0:
             raise ValueError(f"the period of round {i} is {period}: finite and from 0 up, please")
         if A is not None and not callable(A):
-            if id(A) not in known:
-                known[id(A)] = (_square(check_mixing(A, P)), A)
-                warn_of_drift(known[id(A)][0])
+            if id(A) not in known:  # which keeps A alive, so that its id stays its own
+                matrix = _square(check_mixing(A, P))
+                if not any(np.array_equal(matrix, other) for other, _ in known.values()):
+                    warn_of_drift(matrix, stacklevel=4)
+                known[id(A)] = (matrix, A)
             A = known[id(A)][0]
         checked.append((period, A))
     return checked
@@ -189,6 +200,20 @@ def _square(A):
             "use gossipdyn.mix between two runs"
         )
     return A
+
+
+def _mixed(A, state):
+    """A state after the mixing A, a checked matrix or a callable."""
+    if not callable(A):
+        return apply_mixing(A, state)
+    new = A(state)
+    if type(new) is not type(state) or new.v.shape != state.v.shape:
+        of = f" of shape {tuple(new.v.shape)}" if hasattr(new, "v") else ""
+        raise ValueError(
+            f"{A!r} of the schedule made {type(new).__name__}{of} of {type(state).__name__} with v "
+            f"of shape {tuple(state.v.shape)}: return the same kind and shape"
+        )
+    return new
 
 
 class _Leg(NamedTuple):
@@ -284,6 +309,8 @@ def _record(record, start, end):
     if record is None:
         return []
     try:
+        if np.iscomplexobj(record):
+            raise TypeError("complex numbers")
         times = np.array(record, dtype=float)
     except (TypeError, ValueError) as error:
         raise ValueError(f"record is a list of times in alpha, got {record!r}") from error
@@ -302,7 +329,8 @@ def _record(record, start, end):
 
 
 def _names(keep):
-    keep = KEPT if keep is None else (keep,) if isinstance(keep, str) else tuple(keep)
+    single = isinstance(keep, str) or not np.iterable(keep)
+    keep = KEPT if keep is None else (keep,) if single else tuple(keep)
     unknown = [name for name in keep if name not in KEPT]
     if unknown:
         raise ValueError(f"keep names some of {', '.join(KEPT)}, not {unknown[0]!r}")
