@@ -30,8 +30,8 @@ def step(problem, N, W, v, teacher, z, zeta):
     z : (P, batch, c_new, runs) coordinates of the samples, c_new >= c; W comes back with c_new.
     zeta : (P, batch, runs) label noise, standard normal.
 
-    It is the step of `Problem` with x = z in N = c_new dimensions, but for the factor 1/N of the
-    rates. Chapter `teacher_student`, equation :eq:`eq-sgd`.
+    Embedded in R^N, rows sqrt(N/d) W and samples z, this is the step of `Problem`. Chapter
+    `teacher_student`, equation :eq:`eq-sgd`.
     """
     P, K, c, _ = W.shape
     M, B = len(teacher), z.shape[1]
@@ -86,13 +86,13 @@ def chain(N=100, runs=4096, seed=0):
     states act on it as on weights. Raises ValueError for arguments that are no such numbers; run()
     raises it for an N that leaves too little room and for a start that does not fit.
     """
-    for name, value, least in (("N", N, 1), ("runs", runs, 1), ("seed", seed, 0)):
+    options = {"N": N, "runs": runs, "seed": seed}
+    for (name, value), least in zip(options.items(), (1, 1, 0), strict=True):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} is a whole number from {least} up, got {value!r}")
-
-    begin = partial(_begin, N=N, runs=runs, seed=seed)
-    advance = partial(_advance, N=N)
-    return Engine("chain", {"N": N, "runs": runs, "seed": seed}, N, begin, advance)
+        options[name] = int(value)
+    begin, advance = partial(_begin, **options), partial(_advance, N=options["N"])
+    return Engine("chain", options, options["N"], begin, advance)
 
 
 def _begin(problem, x0, *, N, runs, seed):
@@ -168,9 +168,10 @@ def _streams(seed):
 def _coordinates(P, K, M, B, N):
     """Coordinates of the rows before each step of a block, and after its last.
 
-    The number of steps is a divisor of GRID, large enough to share the cost of a reduction.
+    The number of steps is a divisor of GRID: many, to share the cost of a reduction, but no more
+    than memory holds the samples of.
     """
-    steps = max(8, 2 * P * K) // (P * B)
+    steps = max(8, min(2 * P * K, 2**14 // (P * K + M))) // (P * B)
     steps = min(GRID, 1 << max(0, steps.bit_length() - 1))
     return [min(P * K + M + s * P * B, N) for s in range(steps + 1)]
 

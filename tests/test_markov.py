@@ -236,6 +236,20 @@ def test_mixing_does_not_change_the_samples():
     np.testing.assert_allclose(gossip.R[:, -1] - x0.R, mean, rtol=0, atol=1e-4 * np.abs(mean).max())
 
 
+def test_workers_and_runs_have_samples_of_their_own():
+    """At eta so small that students hardly move, the moves of workers and runs are independent."""
+    problem = replace(PROBLEM, eta=1e-6, eta_v=0.0, weight_decay=0.0)
+    runs = 10 * markov.LANE
+    t = gd.run(gd.chain(N=20, runs=runs), problem, start(shared=True), 1.0)
+    moved = (t.R[:, -1] - t.R[:, 0]).reshape(runs, -1)
+    moved = (moved - moved.mean(0)) / moved.std(0)
+    pairs = {"workers": moved[:, :4] * moved[:, 4:]}
+    for lag in (1, markov.LANE, 8 * markov.LANE):  # neighbours, lanes, tiles
+        pairs[lag] = moved[:-lag] * moved[lag:]
+    for name, products in pairs.items():
+        assert np.all(np.abs(products.mean(0)) < 5 / np.sqrt(len(products))), name
+
+
 def test_callables_get_weights_and_act_like_matrices():
     kinds = []
 
