@@ -17,12 +17,13 @@ from itertools import product
 
 import numpy as np
 from scipy.integrate import solve_ivp
+from scipy.interpolate import CubicSpline
 from scipy.special import erfc, ndtri
 from scipy.stats import qmc
 
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing
-from .ode import Coordinates, State, flow, noise
+from .ode import Coordinates, State, flow
 from .order_parameters import Overlaps, field_covariance, gram
 from .problem import Problem
 from .rounds import run
@@ -55,6 +56,8 @@ class Fluctuations:
         that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
         To first order, from the slope of f.
         """
+        if not N > 0:
+            raise ValueError(f"N is the input dimension, above 0, got {N!r}")
         return np.sqrt(self._variance(f) / N)
 
     def passed(self, f, threshold, N):
@@ -111,8 +114,8 @@ def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8)
     random_rows : False when every run starts exactly at x0; True when runs start from weights
         whose components are independent Gaussians with mean overlaps x0 (so x0.R is 0), as
         random_start() makes them: their overlaps scatter from the start.
-    rtol : relative tolerance of the flow; the covariance is integrated to 1e-5, and its diffusion
-        matrix is as good as diffusion() says.
+    rtol : relative tolerance of the flow; the covariance is integrated to about 1e-4, with a
+        diffusion matrix as good as nodes() says.
 
     Returns Fluctuations. The mean of the overlaps differs from the flow by O(1/N), which is beyond
     this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
@@ -156,26 +159,24 @@ def _spread(problem, x, covariance, times, rtol):
     """The covariances at times[1:], from the one at times[0]."""
     coordinates = Coordinates(problem, x)
     n = coordinates.size
-
-    def rate(_, z):
-        y, S = z[:n], z[n:].reshape(n, n)
-        J = coordinates.jacobian(y)
-        D = diffusion(problem, State(*coordinates.unpack(y)))
-        return np.concatenate([coordinates.rate(y), (J @ S + S @ J.T + D).ravel()])
-
-    start = np.concatenate([coordinates.pack(x), covariance.ravel()])
-    tolerance = np.repeat([rtol, 1e-5], [n, n * n])
+    span = times[0], times[-1]
     path = solve_ivp(
-        rate,
-        (times[0], times[-1]),
-        start,
-        "DOP853",
-        times[1:],
-        rtol=tolerance,
-        atol=tolerance / 1000,
-    )
-    S = path.y[n:].T.reshape(-1, n, n)
-    return list((S + S.swapaxes(-1, -2)) / 2)
+        lambda _, y: coordinates.rate(y), span, coordinates.pack(x), "DOP853",
+        dense_output=True, rtol=rtol, atol=rtol / 1000,
+    )  # fmt: skip
+    # D changes as the flow does: four points in each of its steps, and a spline through them
+    parts = path.t[:-1, None] + np.diff(path.t)[:, None] * [0, 0.25, 0.5, 0.75]
+    grid = np.append(parts.ravel(), path.t[-1])
+    D = [diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
+    D = CubicSpline(grid, D)
+
+    def rate(alpha, S):
+        S = S.reshape(n, n)
+        drift = coordinates.jacobian(path.sol(alpha)) @ S
+        return (drift + drift.T + D(alpha)).ravel()
+
+    end = solve_ivp(rate, span, covariance.ravel(), "DOP853", times[1:], rtol=1e-6, atol=1e-9)
+    return list(end.y.T.reshape(-1, n, n))
 
 
 def _mix_covariance(coordinates, x, covariance, A):
@@ -230,7 +231,7 @@ def diffusion(problem, x):
     z, weight = nodes(n, problem.activation)
     for p in range(P):
         own = np.concatenate([np.arange(p * K, p * K + K), teacher])
-        moments = _moments(problem, fields[p], x.v[p], z, weight)
+        moments, scatter = _moments(problem, fields[p], x.v[p], z, weight)
         # all fields given the worker's own: the mean is linear, with this slope
         slope = everyone[:, own] @ np.linalg.pinv(fields[p], rcond=1e-12, hermitian=True)
         slope[own] = np.eye(n)
@@ -239,8 +240,7 @@ def diffusion(problem, x):
         lift = _lift(problem, coordinates, p, slope)
         D += lift @ moments @ lift.T
         if P > 1:
-            scatter = noise(problem, x)[p] * problem.batch  # eta^2 <v g' v g' (e^2 + sigma^2)>
-            pull, other = _root(scatter), _root(rest)
+            pull, other = problem.eta * _root(scatter), _root(rest)
             for a, b in product(pull.T, other.T):
                 move = _change(coordinates, p, a[None, :, None] * b)[0]
                 D += np.outer(move, move)
@@ -279,7 +279,10 @@ def _change(coordinates, p, moves):
 
 
 def _moments(problem, C, v, z, weight):
-    """Covariance of the products s_k f_a e, s_k s_l e^2 and g_k e, s_k = v_k g'_k, e with noise."""
+    """Covariance of the products s_k f_a e, s_k s_l e^2 and g_k e; and <s_k s_l e^2> (K, K).
+
+    Here s_k = v_k g'_k, f are the worker's own fields, and e includes the label noise.
+    """
     K, sigma = len(v), problem.sigma
     values, vectors = np.linalg.eigh(C)
     f = z @ (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
@@ -307,7 +310,9 @@ def _moments(problem, C, v, z, weight):
     second[np.ix_(pairs, place)] = second[np.ix_(place, pairs)].T
     second[np.ix_(pairs, pairs)] = (twice.T * w4) @ twice
     mean[place], mean[pairs] = w1 @ once, w2 @ twice
-    return second - np.outer(mean, mean)
+    scatter = np.empty((K, K))
+    scatter[i, j] = scatter[j, i] = mean[pairs]
+    return second - np.outer(mean, mean), scatter
 
 
 def _root(S):
@@ -323,14 +328,15 @@ def nodes(d, activation):
     Smooth activations, up to 6 fields: the points of a body-centred cubic lattice in a ball,
     weighted by the normal density. As for the trapezoidal rule on the line the error falls like
     exp(-2 pi^2 s^2 / h^2) for functions of width s, and the cubes' centres save a factor 2^(d/2-1)
-    of points. Relative to sqrt(D_ii D_jj) it leaves 1e-4 up to 4 fields, 3e-3 for 6.
+    of points. Relative to sqrt(D_ii D_jj) it leaves 1e-4 up to 4 fields, 1e-3 for 5, 3e-3
+    for 6.
     With a kink (ReLU), or beyond 6 fields: a Sobol sequence of 2^16 points, good to 2e-2.
     """
     kink = not np.allclose(*activation.dg(np.array([1e-9, -1e-9])), rtol=1e-6, atol=1e-9)
     if kink or d > 6:
         z = ndtri(qmc.Sobol(d, scramble=False).random_base2(16) + 2.0**-17)
         return z, np.full(len(z), 1 / len(z))
-    h = np.sqrt(2) * {5: 0.75, 6: 0.8}.get(d, 0.7)
+    h = np.sqrt(2) * {5: 0.7, 6: 0.8}.get(d, 0.6)
     axis = np.arange(-np.ceil(5.5 / h), np.ceil(5.5 / h) + 1)
     corners = np.stack(np.meshgrid(*[axis] * d, indexing="ij"), -1).reshape(-1, d)
     z = h * np.concatenate([corners, corners + 0.5])

@@ -27,7 +27,9 @@ def fixed_point(problem, near, within=None, round=None):
         trains for `period` and is mixed with A.
 
     Where fixed points form a family (spare units, copies of a unit) the Jacobian is singular: steps
-    are then those of least squares, and the result is a member of the family close to `near`.
+    are then those of least squares, and the result is a member of the family close to `near`. Two
+    fixed points can lie close together (a plateau with distinct and one with identical students, at
+    small eta), so `near` decides.
     Raises ValueError when nothing is found, when `within` is not kept by the flow, and when the
     result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
     """
@@ -175,10 +177,13 @@ def _mixed(coordinates, y, A):
 
 
 def _newton(mismatch, jacobian, y, basis):
-    """Damped Newton steps within the span of basis, for as long as they help."""
+    """Damped Newton steps within the span of basis, for as long as they help.
+
+    Directions slower than 1e-7 of the fastest count as neutral: they are left where they are.
+    """
     f = basis.T @ mismatch(y)
     for _ in range(100):
-        step = basis @ np.linalg.lstsq(basis.T @ jacobian(y) @ basis, -f, rcond=1e-10)[0]
+        step = basis @ np.linalg.lstsq(basis.T @ jacobian(y) @ basis, -f, rcond=1e-7)[0]
         for part in 0.5 ** np.arange(10):
             trial = basis.T @ mismatch(y + part * step)
             if np.abs(trial).max() < np.abs(f).max():
