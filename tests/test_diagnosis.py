@@ -204,7 +204,17 @@ def test_one_pair_among_many_workers_is_not_diluted():
     d = gd.diagnose(x, A, problem=teacher(2), N=1000)
     assert d.harmful and d.matched_ratio == 0
     assert d.verdict.startswith("units in different order")
+    # one exchange among 16 units, seen without a teacher as well
+    x = ordered(range(16), [1, 0, *range(2, 16)])
+    assert gd.diagnose(x, PAIR).harmful and gd.diagnose(x, PAIR, problem=teacher(16)).harmful
+    # the pair agrees, whatever the others hold
+    x = ordered([0, 1], [0, 1], *[[1, 0], [0, 1]] * 7)
+    scale = np.where(np.arange(16) == 0, 1.1, 1)[:, None, None]
+    x = students(scale * x.R)
+    d = gd.diagnose(x, A, problem=teacher(2))
+    assert d.verdict == "same features: averaging is safe"
     # nobody changes: nothing is lost
+    x = ordered([1, 0], *[[0, 1]] * 15)
     d = gd.diagnose(x, np.eye(16), problem=teacher(2))
     assert not d.harmful and d.verdict.endswith("the round loses no alignment")
 
