@@ -103,7 +103,7 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
 
     x : Overlaps or Weights, leading axes of runs pass through. A : (P, P) mixing matrix, or a
     callable on states such as matched(A). after : instead of A, the state after the round.
-    problem : Problem, for risks and alignments; with odd g and trained v, signs are compared too.
+    problem : Problem, for risks and alignments; where its g is odd, signs are compared too.
     N : input dimension, for the noise floor; that of x where x is Weights.
 
     Returns a Diagnosis; print it, or show it in a notebook. Raises ValueError unless exactly one

@@ -263,6 +263,14 @@ def test_a_run_takes_it_as_a_round():
     assert np.abs(after.Q - gd.mix(PAIR, before).Q).max() > 0.01
 
 
+def test_a_run_of_sgd_takes_it_as_a_round():
+    pytest.importorskip("torch")
+    x, sgd = ordered([0, 1, 2], [1, 2, 0]), gd.sgd(N=30, runs=2, seed=0, dtype="float64")
+    plain, sorted_ = (gd.run(sgd, teacher(3), x, [(1.0, A)]) for A in (PAIR, gd.matched(PAIR)))
+    np.testing.assert_allclose(plain.risk[:, -1], 0.0257456, rtol=0, atol=6e-8)
+    np.testing.assert_allclose(sorted_.risk[:, -1], 0, rtol=0, atol=ALGEBRA)
+
+
 def test_it_pickles_compares_and_is_stored_by_name(tmp_path):
     gossip = gd.matched(gd.ring(3), teacher(2, eta_v=0.1), tie=0.2)
     assert gossip == pickle.loads(pickle.dumps(gossip))
