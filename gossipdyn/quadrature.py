@@ -67,11 +67,13 @@ def square(g, dg, nodes, odd, C, K, c):
 
 
 def sample_averages(g, dg, nodes):
-    """<f(x)^k> for fields x of variance 1, f = g and dg, k = 1, 2, two means, by both rules that
-    four-field averages use: what changes with the number of nodes if there are too few."""
-    rules = _grid(nodes), (_gauss(nodes)[0], _gauss(nodes)[1] ** 2)
-    cases = [(f, k, mean) for f in (g, dg) for k in (1, 2) for mean in (0, 0.7)]
-    return np.array([[f(x + mean) ** k @ w for f, k, mean in cases] for x, w in rules])
+    """Averages over one field of variance 1 and mean 0 or 0.7 by the rules that four-field averages
+    use, those of g and g^2 by Gauss's and of g' and g'^2 by the grid: (2, 4)."""
+    x, root, _ = _gauss(nodes)
+    z, weight = _grid(nodes)
+    rules = (g, x, root**2), (dg, z, weight)
+    powers = [(k, mean) for k in (1, 2) for mean in (0, 0.7)]
+    return np.array([[f(x + mean) ** k @ w for k, mean in powers] for f, x, w in rules])
 
 
 def _pair(g, dg, nodes, odd, C, c, i, j):
