@@ -208,10 +208,15 @@ def _begin(problem, start, *, N, runs, seed, device, dtype):
             f"the weights have {start.W.shape[-1]} inputs, sgd was told N={N}: give both alike"
         )
     W, v, W_star = (
-        torch.as_tensor(a if torch.is_tensor(a) else a.copy()).to(device, DTYPES[dtype])
-        for a in (start.W, start.v, start.W_star)
+        torch.as_tensor(a if torch.is_tensor(a) else a.copy()).to(device, kind)
+        # a rounded teacher would not have the overlaps T that risks are computed with
+        for a, kind in zip(
+            (start.W, start.v, start.W_star),
+            (DTYPES[dtype], DTYPES[dtype], torch.float64),
+            strict=True,
+        )
     )
-    T = (W_star.double() @ W_star.mT.double() / N).cpu().numpy()
+    T = (W_star @ W_star.mT / N).cpu().numpy()
     if not np.all(np.abs(T - problem.T) <= 1e-5 * problem.T.max()):  # float32 rounds at 1e-6
         raise ValueError(
             f"W_star has overlaps\n{T}\nthe problem's T is\n{problem.T}\ngive the problem the "
@@ -285,6 +290,7 @@ def _pool(threads):
 
     def alone():
         torch.set_num_threads(1)
+        torch.get_num_threads()  # or the thread would take up the user's number after all
         started.wait()
 
     usual = torch.get_num_threads()
@@ -307,7 +313,7 @@ def _move(pool, chunk, source, w, start, stop, back):
     def move(first):
         part = slice(first, min(first + chunk, runs * P))
         run = torch.arange(part.start, part.stop) // P
-        rows, u = torch.cat([W[part], w.W_star[run]], 1), v[part]
+        rows, u = torch.cat([W[part], w.W_star[run].to(W.dtype)], 1), v[part]
         twin = _twins(W[part], u)
         for X, zeta in _samples(source, part, N, start, stop, back):
             if given_up.is_set():
