@@ -70,7 +70,7 @@ def test_the_diffusion_is_the_covariance_of_one_step(activation, P, batch):
     rows = rng.standard_normal((P * K + M, 12))
     gram = rows @ rows.T / 12
     problem = gd.Problem(
-        activation, [1.0, -0.5, 0.7], gram[P * K :, P * K :], 0.8, 0.6, 0.3, batch, 0.1
+        activation, [1.0, -0.5, 0.7], gram[P * K :, P * K :], 0.8, 0.6, 1.0, batch, 0.1
     )
     v = rng.standard_normal((P, K))
     x = gd.Overlaps(

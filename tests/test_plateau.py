@@ -1,6 +1,7 @@
 """The escape from symmetry and the phases of a run."""
 
 from dataclasses import replace
+from itertools import permutations
 
 import anything
 import numpy as np
@@ -22,8 +23,6 @@ def start(Q, R, v=None):
 
 def test_symmetric_is_the_mean_over_permutations():
     problem, x = anything.problem_and_overlaps(2, 3, 2)
-    from itertools import permutations
-
     copies = [
         gd.Overlaps(Q=x.Q[:, s][..., s], R=x.R[:, s][..., t], v=x.v[:, s])
         for s in map(list, permutations(range(3)))
@@ -83,7 +82,6 @@ def test_the_plateaus_length_over_six_decades():
     for a, reached in known.items():
         x0 = start(0.2 * np.eye(2), [[a, 0], [0, 0]])
         fall[a] = reached - gd.plateau_length(TENTH, x0, threshold=0.01)
-        # the naive form knows only the fixed point's rate
     # from a = 1e-4 on the start is symmetric but for a; what is left is Q_ii - Q_ij, still relaxing
     assert fall[1e-6] == pytest.approx(fall[1e-8], rel=0.02)
     assert fall[1e-4] == pytest.approx(fall[1e-8], rel=0.05)
@@ -139,6 +137,15 @@ def test_trajectory_A_does_not_depend_on_how_it_is_recorded():
         assert getattr(coarse, name) == pytest.approx(getattr(fine, name), abs=5.0)
 
 
+def test_refinement_is_the_last_settling():
+    """Two students that turned, turned back and turn again refine from the second time on."""
+    t = flow(A, every=10.0)
+    Q, R = t.Q.copy(), t.R.copy()
+    Q[:, 1], R[:, 1] = Q[:, -1], R[:, -1]
+    found = gd.phases(replace(t, Q=Q, R=R))
+    assert found.refinement_begins == gd.phases(t).refinement_begins == 240
+
+
 def test_two_students_on_one_teacher_unit():
     # K = M: the second one, which is worse, leaves for the other unit
     found = gd.phases(flow(start(0.6 * np.eye(2), [[0.5, 0], [0.4, 0]])))
@@ -169,13 +176,12 @@ def test_spare_students_belong_to_nobody_and_correlated_units_are_told_apart():
     spare = start(np.diag([1, 1, 1e-6]), [[1, 0], [0, 1], [9.9e-4, 0]])
     Q = spare.Q[0, :, 0] + 9.9e-4 * (np.eye(3)[[2, 1, 0]] - np.diag([0, 1, 0]))
     spare = start(Q, spare.R[0])
-    problem = replace(HALF, sigma=0.1)
-    assert gd.phases(flow(spare, problem, 1.0)).assignment.tolist() == [[[0, 1, -1]]]
+    assert gd.phases(flow(spare, alpha=0.0)).assignment.tolist() == [[[0, 1, -1]]]
     T = np.array([[1, 0.8], [0.8, 1]])
     problem = replace(HALF, T=T)
     middle = start(np.full((2, 2), 0.9) + 1e-3 * np.eye(2), np.full((2, 2), 0.9))
-    assert gd.phases(flow(middle, problem, 0.0, 1.0)).assignment.tolist() == [[[-1, -1]]]
-    assert gd.phases(flow(start(T, T), problem, 0.0, 1.0)).assignment.tolist() == [[[0, 1]]]
+    assert gd.phases(flow(middle, problem, 0.0)).assignment.tolist() == [[[-1, -1]]]
+    assert gd.phases(flow(start(T, T), problem, 0.0)).assignment.tolist() == [[[0, 1]]]
 
 
 def test_every_run_and_worker_of_a_finite_engine():
