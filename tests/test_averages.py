@@ -122,6 +122,16 @@ def test_erf_averages_of_huge_coinciding_fields(s):
     assert gd.erf.I4(one) == pytest.approx(direct, rel=digits)
 
 
+def test_an_argument_of_asin_beyond_one_by_rounding_is_brought_back():
+    """Parallel fields so large that 1 + c = c: the sign average, +-1, and never NaN."""
+    a, b = 1e17 * (1 + np.random.default_rng(0).random((2, 200)))
+    for sign in (1, -1):
+        c = sign * np.sqrt(a * b) * (1 + 1e-15)  # as overlaps are rounded
+        C = np.stack([np.stack([a, c], -1), np.stack([c, b], -1)], -2)
+        assert np.any(np.abs(c / np.sqrt((1 + a) * (1 + b))) > 1)  # what is to be brought back
+        np.testing.assert_allclose(gd.erf.I2(C), sign, rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("f", ACTIVATIONS)
 def test_the_noise_average_is_its_double_sum(f):
     """square(C, K, c)_ij = sum_ab c_a c_b I4(i, j, a, b): the fused form of the noise term."""
