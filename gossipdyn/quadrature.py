@@ -127,10 +127,7 @@ def _conditional(g, nodes, C, mean, rest, others):
     variance = np.where(variance > ROUNDING * C.diagonal(axis1=1, axis2=2)[:, others], variance, 0)
     deviation = np.sqrt(variance)
     H = (g(mean[:, others, :, None] + deviation[:, :, None, None] * x) * root) @ polynomials.T
-    r = _correlation(variance[:, :, None], rest, variance[:, None])
-    fields = np.arange(len(others))
-    r[:, fields, fields] = 1
-    return H, r
+    return H, _correlation(variance[:, :, None], rest, variance[:, None])
 
 
 def _hermite(g, variance, n):

@@ -128,6 +128,15 @@ def test_relu_average_is_smooth_across_every_change_of_formula(kind):
     assert jumps[distance[:-7] > 1e-3].max() < 1e-12
 
 
+@pytest.mark.parametrize("kind", CLOSE)
+def test_relu_average_of_fields_of_any_norms(kind):
+    rng = np.random.default_rng(3)
+    for scale in ([1e-6, 1e6, 2, 3], [1, 1, 1e-5, 1e5], [1e-9, 1e-9, 1e-9, 1]):
+        u = close_fields(CLOSE[kind], 0, rng)
+        value = gd.relu.i4(np.outer(scale, scale) * (u @ u.T)) / (scale[2] * scale[3])
+        assert value == pytest.approx(relu_reference(u), abs=1e-8)
+
+
 def test_relu_average_at_known_points():
     A = np.random.default_rng(5).standard_normal((4, 6))
     assert gd.relu.I4(A @ A.T / 6) == pytest.approx(0.0319786909, abs=1e-10)
