@@ -122,6 +122,8 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, t_eval=None):
         )
     x0 = symmetric(x0)
     coordinates = Coordinates(problem, x0)
+    unit = np.eye(coordinates.size)
+    keep = coordinates.pack(symmetric(Overlaps(*coordinates.unpack(unit, v0=0.0))))
     turn = np.zeros((1, K, M))
     turn[0, :2, :2] = [[0.5, -0.5], [-0.5, 0.5]]  # of norm 1
     turn = coordinates.pack(Overlaps(Q=np.zeros_like(x0.Q), R=turn, v=np.zeros_like(x0.v)))
@@ -130,7 +132,8 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, t_eval=None):
     def both(y):
         states = y + step * np.array([0, 2, 1, -1, -2])[:, None] * turn
         own, far, near, back, far_back = coordinates.rate(states)
-        return own, turn @ (8 * (near - back) - (far - far_back)) / (12 * step)
+        # without keep rounding would grow like any asymmetry, and end the plateau
+        return own @ keep, turn @ (8 * (near - back) - (far - far_back)) / (12 * step)
 
     def rate(_, z):
         own, local = both(z[:-1])
@@ -218,6 +221,7 @@ def _assigned(T, variance, R):
     best = cosine.argmax(-1)
     most = np.take_along_axis(cosine, best[..., None], -1)
     distance = 1 - np.abs(T) / np.outer(norms, norms)
+    np.fill_diagonal(distance, 0)  # which rounding may put above 0
     stands_out = (most - cosine >= distance[best] / 3).all(-1)
     heavy = np.abs(R) >= 0.1 * np.diagonal(T)
     heavy = np.take_along_axis(heavy, best[..., None], -1)[..., 0]

@@ -62,6 +62,17 @@ def test_the_growth_is_the_integral_of_the_rate():
     assert np.abs(rates - found.rate[-1]).min() < 1e-9
 
 
+def test_rounding_does_not_end_the_symmetric_trajectory():
+    problem = replace(HALF, eta=1e-3)
+    near = start([[0.353, 0.333], [0.333, 0.353]], np.full((2, 2), 0.408))
+    fixed = gd.modes(problem, gd.fixed_point(problem, near, within=gd.symmetric))[0][0]
+    found = gd.escape(problem, start(np.eye(2), np.zeros((2, 2))), [3e5, 3e6])
+    assert np.exp(found.growth[0]) > 1e7
+    # students that differ by 5 / (eta alpha) lower the rate by .13 of that
+    assert found.rate / 1e-3 == pytest.approx(fixed / 1e-3, abs=3e-3)
+    assert found.rate[1] / 1e-3 == pytest.approx(fixed / 1e-3, abs=3e-4)
+
+
 @pytest.mark.parametrize("K, M", [(2, 2), (3, 3), (4, 2)])
 def test_small_asymmetry_grows_by_the_predicted_factor(K, M):
     """In the full flow, for students and teachers of any number, both layers learning."""
@@ -182,6 +193,13 @@ def test_spare_students_belong_to_nobody_and_correlated_units_are_told_apart():
     middle = start(np.full((2, 2), 0.9) + 1e-3 * np.eye(2), np.full((2, 2), 0.9))
     assert gd.phases(flow(middle, problem, 0.0)).assignment.tolist() == [[[-1, -1]]]
     assert gd.phases(flow(start(T, T), problem, 0.0)).assignment.tolist() == [[[0, 1]]]
+
+
+def test_teacher_units_whose_norms_are_no_whole_numbers():
+    for size in np.arange(1, 40) / 7:  # for some, size / sqrt(size)^2 is not 1
+        T = size * np.eye(2)
+        perfect = flow(start(T, T), replace(HALF, T=T), 0.0)
+        assert gd.phases(perfect).assignment.tolist() == [[[0, 1]]]
 
 
 def test_every_run_and_worker_of_a_finite_engine():
