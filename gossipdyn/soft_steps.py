@@ -87,10 +87,10 @@ class _Moments:
     """
 
     def __init__(self, beta, C):
-        self.m = len(C)
+        self.m, self.least = len(C), beta**-2.0  # no s_k has less variance, whatever is given
         both = np.concatenate([np.concatenate([C, C], axis=1)] * 2)
         steps = np.arange(self.m, 2 * self.m)
-        both[steps, steps] += beta**-2.0
+        both[steps, steps] += self.least
         self.given = {frozenset(): both}
         self.known = {}
 
@@ -128,7 +128,10 @@ class _Moments:
         if D not in self.given:
             q = max(D)
             C, s = self._covariance(D - {q}), q + self.m
-            self.given[D] = C - C[:, None, s] * (C[None, s] / C[s, s])
+            C = C - C[:, None, s] * (C[None, s] / C[s, s])
+            left = [k + self.m for k in range(self.m) if k not in D]
+            C[left, left] = np.maximum(C[left, left], self.least)  # a solver may step beyond
+            self.given[D] = C
         return self.given[D]
 
     def _density(self, D):
@@ -145,6 +148,7 @@ class _Moments:
             return 1
         if len(s) == 2:
             a, ab, b = C[s[0], s[0]], C[s[0], s[1]], C[s[1], s[1]]
-            return 1 / 2 - np.arctan2(np.sqrt(a * b - ab * ab), ab) / (2 * np.pi)
+            area = np.sqrt(np.maximum(a * b - ab * ab, 0))
+            return 1 / 2 - np.arctan2(area, ab) / (2 * np.pi)
         u = directions(np.moveaxis(C[np.ix_(s, s)], (0, 1), (-2, -1)))[1]
         return orthants(u.reshape(-1, 4, 4))[0].reshape(u.shape[:-2])

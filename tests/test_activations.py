@@ -507,6 +507,14 @@ def test_equal_students_stay_equal(f):
         assert not np.array_equal(t.v[..., 0], t.v[..., 2])
 
 
+def test_gelu_flow_reaches_perfect_learning_at_the_sharpest():
+    """Near it the solver's Jacobian asks for averages just beyond what overlaps can be."""
+    problem = gd.Problem(gd.gelu(1e4), np.ones(2), np.eye(2), eta=1e-3)
+    x0 = gd.random_start(problem, 1, 2, 100, scale=0.7, seed=3)
+    t = gd.run(gd.flow(rtol=1e-10), problem, x0, 3e4)
+    assert 0 < t.risk[0, -1, 0] < 1e-5
+
+
 # Every activation in all engines, two workers, both layers, with gossip.
 
 
