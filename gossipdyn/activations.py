@@ -54,8 +54,8 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
     made again. To pickle one (checkpoints, sweeps over processes), g and dg must be defined at the
     top level of a module. Raises ValueError for a dg that is not the slope of g (naming the point
     where they disagree), for functions that do not map arrays to arrays of finite numbers, and for
-    a g too sharp for the nodes. Chapter `activations`, equation :eq:`eq-mehler`; derived in the
-    book.
+    a g too sharp for the nodes. Chapter `gaussian_averages`, equation :eq:`eq-mehler`; derived in
+    the book.
     """
     if isinstance(nodes, bool) or not isinstance(nodes, int | np.integer) or nodes < 2 or nodes % 2:
         raise ValueError(f"nodes is an even number from 2 up, got {nodes!r}")
@@ -175,8 +175,8 @@ def gelu(beta=1.0):
 
     beta above 0: half a linear unit as it goes to 0, GELU at 1 (Hendrycks & Gimpel 2016), ReLU as
     it goes to infinity. Averages are exact: by the same formulas as ReLU's, with one integral over
-    an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter `activations`,
-    equation :eq:`eq-gelu`; derived in the book.
+    an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter
+    `gaussian_averages`, equation :eq:`eq-gelu`; derived in the book.
     """
     if isinstance(beta, bool | str) or not np.isscalar(beta) or not 0 < beta <= SHARPEST:
         raise ValueError(
