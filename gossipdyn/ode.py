@@ -132,6 +132,7 @@ def flow(rtol=1e-8, atol=None, coupling=None):
         states are the solver's own interpolation at exactly the times asked.
     coupling : None, or (kappa, A): beside any rounds, workers drift towards their neighbours all
         the time, dW^p/dalpha = ... - kappa (W^p - sum_q A_pq W^q), with A (P, P) as in mix().
+        Chapter `gossip_ode`, equation :eq:`eq-coupling`; derived in the book.
 
     A leading axis of runs is integrated run by run. Between rounds, without coupling, workers
     learn independently, so the cost grows like P, not P^2 (equation :eq:`eq-propagator`). Raises
