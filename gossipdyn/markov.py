@@ -7,7 +7,7 @@ step of SGD in d + 1 coordinates has the law of a step in N dimensions, exactly.
 pile up for a few steps (the next sample is standard normal along them too, and its chi has that
 many degrees of freedom less); then reflections bring the rows back to d coordinates. The samples
 of P workers and a batch take their turns in the same way, which is the Bartlett factor of their
-Wishart matrix. Chapter `theory_meets_simulation`; derived in the book.
+Wishart matrix. Chapter `theory_meets_simulation`, equation :eq:`eq-chain`; derived in the book.
 """
 
 from dataclasses import dataclass
