@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from scipy.special import expit, ndtr
@@ -57,6 +58,9 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
     a g too sharp for the nodes. Chapter `gaussian_averages`, equation :eq:`eq-mehler`; derived in
     the book.
     """
+    for function in (g, dg):
+        if not callable(function):
+            raise ValueError(f"smooth needs functions g and dg, got {function!r}")
     if isinstance(nodes, bool) or not isinstance(nodes, int | np.integer) or nodes < 2 or nodes % 2:
         raise ValueError(f"nodes is an even number from 2 up, got {nodes!r}")
     if (torch_g is None) != (torch_dg is None):
@@ -178,7 +182,7 @@ def gelu(beta=1.0):
     an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter
     `gaussian_averages`, equation :eq:`eq-gelu`; derived in the book.
     """
-    if isinstance(beta, bool | str) or not np.isscalar(beta) or not 0 < beta <= SHARPEST:
+    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 < beta <= SHARPEST:
         raise ValueError(
             f"beta is a number above 0 and up to {SHARPEST:g} (relu is the limit), got {beta!r}"
         )

@@ -8,13 +8,14 @@ and copies, and correlated teachers raise it without loss. The measures are deri
 from collections import Counter
 from dataclasses import dataclass, fields
 from html import escape
-from numbers import Real
 
 import numpy as np
 
 from .generalisation import mean_risk, risk
 from .gossip import TIE, mix, relative_order, signs_are_free
 from .order_parameters import Weights, check_dimension, cosines, overlaps
+from .refusals import number
+from .trajectory import check_trajectory
 
 ROUNDING = 1e-9
 SAME = "same features"
@@ -288,8 +289,8 @@ def setbacks(t, slack=0.0):
     medians over runs, not means. Returns Setbacks. Raises ValueError for a trajectory without
     rounds or without risks. Chapter `setback`.
     """
-    if isinstance(slack, bool) or not isinstance(slack, Real) or not 0 <= slack < np.inf:
-        raise ValueError(f"slack is a part of the risk before the round, from 0 up, got {slack!r}")
+    slack = number(slack, "slack, a part of the risk before the round,", 0)
+    check_trajectory(t)
     if t.risk is None:
         raise ValueError('setbacks needs the risk: keep "risk" in run(..., keep=...)')
     rounds = np.flatnonzero(t.after_mixing)

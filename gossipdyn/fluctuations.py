@@ -24,8 +24,9 @@ from scipy.stats import qmc
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing
 from .ode import Coordinates, State, flow
-from .order_parameters import Overlaps, field_covariance, gram
+from .order_parameters import Overlaps, check_overlaps, field_covariance, gram
 from .problem import Problem
+from .refusals import flag
 from .rounds import run
 from .trajectory import KEPT
 
@@ -121,6 +122,8 @@ def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8)
     this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
     refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
     """
+    check_overlaps(problem, x0)
+    random_rows = flag(random_rows, "random_rows")
     if x0.v.ndim != 2:
         raise ValueError(
             f"fluctuations are about one start (P, ...), got a leading axis: {x0.v.shape}"

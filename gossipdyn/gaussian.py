@@ -86,9 +86,12 @@ class Activation:
 
 
 def _covariance(C, k):
-    if np.iscomplexobj(C):
-        raise ValueError(f"a covariance is real, got\n{C}")
-    C = np.asarray(C, dtype=float)
+    try:
+        if np.iscomplexobj(C):
+            raise TypeError("complex numbers")
+        C = np.asarray(C, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"a covariance is an array of real numbers, got {C!r}") from error
     if C.shape[-2:] != (k, k):
         raise ValueError(
             f"a covariance of {k} fields has shape (..., {k}, {k}), got {C.shape}: "

@@ -31,7 +31,8 @@ def mean_risk(problem, x):
 
     x: Overlaps. Raises ValueError for overlaps that no weights have.
     """
-    return risk(problem, mean_worker(x))[..., 0]
+    check_overlaps(problem, x)
+    return unchecked_risk(problem, mean_worker(x))[..., 0]
 
 
 def mean_worker(x):

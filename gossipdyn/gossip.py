@@ -7,13 +7,13 @@ at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip
 
 import warnings
 from dataclasses import dataclass, replace
-from numbers import Real
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from .graphs import check_mixing
 from .order_parameters import Overlaps, Weights, overlaps
+from .refusals import check_problem, number
 
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
@@ -75,11 +75,12 @@ def matched(A, problem=None, tie=TIE):
         raise ValueError(
             f"matched gossip sorts senders like the receiver, so A is square, got shape {A.shape}"
         )
-    if isinstance(tie, bool) or not isinstance(tie, Real) or not 0 <= tie < np.inf:
-        raise ValueError(f"tie is a number from 0 up (see the docstring), got {tie!r}")
+    if problem is not None:
+        check_problem(problem)
+    tie = number(tie, "tie", 0)
     warn_of_drift(A)
     A.setflags(write=False)
-    return Matched(A=A, signs=signs_are_free(problem), tie=float(tie))
+    return Matched(A=A, signs=signs_are_free(problem), tie=tie)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,8 @@ from operator import index
 
 import numpy as np
 
+from .refusals import number, whole
+
 TRIES = 1000  # random graphs drawn before we say that they do not connect
 
 # one graph, one matrix
@@ -23,7 +25,7 @@ def from_edges(P, edges):
     edges: pairs of different workers in 0..P-1, each pair once. Raises ValueError for self-loops,
     duplicates, workers that do not exist, and graphs in several parts (which are listed).
     """
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     graph = np.zeros((P, P), dtype=bool)
     for i, j in _pairs(P, edges):
         graph[i, j] = graph[j, i] = True
@@ -59,25 +61,25 @@ def from_networkx(graph):
 
 def complete(P):
     """Everyone averages with everyone: A = 1 1^T / P, exact consensus in one round."""
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     return np.full((P, P), 1 / P)
 
 
 def ring(P):
     """Neighbours on a circle: weights 1/3, eigenvalues (1 + 2 cos(2 pi k / P)) / 3 for P >= 3."""
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     return from_edges(P, {tuple(sorted((i, (i + 1) % P))) for i in range(P) if P > 1})
 
 
 def path(P):
     """Neighbours on a line: eigenvalues 1/3 + (2/3) cos(pi k / P), k = 0..P-1, for P >= 3."""
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     return from_edges(P, [(i, i + 1) for i in range(P - 1)])
 
 
 def star(P):
     """Worker 0 in the middle: spectral gap 1 / P."""
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     return from_edges(P, [(0, i) for i in range(1, P)])
 
 
@@ -86,7 +88,7 @@ def torus(n, m):
 
     Eigenvalues (1 + 2 cos(2 pi k / n) + 2 cos(2 pi l / m)) / 5 for n, m >= 3.
     """
-    n, m = _count(n, "n", 1), _count(m, "m", 1)
+    n, m = whole(n, "n", 1), whole(m, "m", 1)
     here = [(i, j) for i in range(n) for j in range(m)]
     steps = [(i * m + j, (i + 1) % n * m + j) for i, j in here]
     steps += [(i * m + j, i * m + (j + 1) % m) for i, j in here]
@@ -98,7 +100,7 @@ def hypercube(d):
 
     Eigenvalues 1 - 2 k / (d + 1), k = 0..d, so the second largest modulus is (d - 1) / (d + 1).
     """
-    P = 2 ** _count(d, "d", 0)
+    P = 2 ** whole(d, "d", 0)
     digits = [2**i for i in range(d)]
     return from_edges(P, [(p, p ^ digit) for p in range(P) for digit in digits if p < p ^ digit])
 
@@ -110,7 +112,7 @@ def exponential(P):
     stochastic and normal. Even P: the second largest modulus of an eigenvalue is
     (tau - 1) / (tau + 1) (Ying et al. 2021).
     """
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     shifts = _shifts(P)
     return sum(shifts, np.eye(P)) / (len(shifts) + 1)
 
@@ -121,14 +123,14 @@ def erdos_renyi(P, probability, seed=0):
     Metropolis weights. Raises ValueError when 1000 draws in a row fall into parts: connection
     takes a probability of about ln(P) / P.
     """
-    P = _count(P, "P", 1)
+    P = whole(P, "P", 1)
     if (
         isinstance(probability, bool)
         or not isinstance(probability, Real)
         or not 0 <= probability <= 1
     ):
         raise ValueError(f"probability is a number from 0 to 1, got {probability!r}")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(whole(seed, "seed"))
     i, j = np.triu_indices(P, 1)
     for _ in range(TRIES):
         drawn = rng.random(i.size) < probability
@@ -196,7 +198,7 @@ def one_peer_exponential(P, period, rounds):
     tau = ceil(log2 P) rounds in a row are exact consensus if and only if P is a power of two
     (Ying et al. 2021).
     """
-    P, rounds = _count(P, "P", 1), _count(rounds, "rounds", 0)
+    P, rounds, period = whole(P, "P", 1), whole(rounds, "rounds"), number(period, "period", 0)
     turns = [(np.eye(P) + shift) / 2 for shift in _shifts(P)] or [np.eye(P)]
     return [(period, turns[i % len(turns)]) for i in range(rounds)]
 
@@ -207,10 +209,10 @@ def random_pairs(P, period, rounds, seed=0):
     On average the second eigenvalue of a round is 1 - 1 / (P - 1) (Boyd et al. 2006). The pairs
     are drawn here, from this seed alone: they do not depend on the seed of the data.
     """
-    P, rounds = _count(P, "P", 2), _count(rounds, "rounds", 0)
+    P, rounds, period = whole(P, "P", 2), whole(rounds, "rounds"), number(period, "period", 0)
     i, j = np.triu_indices(P, 1)
     matrices = []
-    for pair in np.random.default_rng(seed).integers(i.size, size=rounds):
+    for pair in np.random.default_rng(whole(seed, "seed")).integers(i.size, size=rounds):
         A = np.eye(P)
         A[np.ix_(*2 * [[i[pair], j[pair]]])] = 0.5
         matrices.append(A)
@@ -288,6 +290,8 @@ def _shifts(P):
 def _pairs(P, edges):
     """The edges as pairs of ints, checked."""
     seen = set()
+    if not np.iterable(edges):
+        raise ValueError(f"edges is a list of pairs of workers, got {edges!r}")
     for edge in edges:
         try:
             i, j = (index(worker) for worker in edge)
@@ -317,9 +321,3 @@ def _parts(graph):
         parts.append(sorted(part))
         left -= part
     return parts
-
-
-def _count(n, name, least):
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise ValueError(f"{name} is a whole number from {least} up, got {n!r}")
-    return int(n)

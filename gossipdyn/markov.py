@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from .order_parameters import Overlaps, Weights, check_dimension, factor
+from .refusals import whole
 from .rounds import GRID, Engine
 
 LANE = 128  # runs that share their random streams, always drawn together
@@ -88,9 +89,7 @@ def chain(N=100, runs=4096, seed=0):
     """
     options = {"N": N, "runs": runs, "seed": seed}
     for (name, value), least in zip(options.items(), (1, 1, 0), strict=True):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} is a whole number from {least} up, got {value!r}")
-        options[name] = int(value)
+        options[name] = whole(value, name, least)
     begin, advance = partial(_begin, **options), partial(_advance, N=options["N"])
     return Engine("chain", options, options["N"], begin, advance)
 

@@ -33,6 +33,7 @@ def drift(problem, x):
     :eq:`eq-drift`.
     """
     check_fit(problem, x)
+    check_fit(problem, x)
     G = _drift(problem, field_covariance(problem.T, x), coefficients(problem, x))
     K = x.v.shape[-1]
     return G[..., :K], G[..., K:]
@@ -45,6 +46,7 @@ def noise(problem, x):
     :eq:`eq-noise`.
     """
     check_fit(problem, x)
+    check_fit(problem, x)
     return _noise(problem, field_covariance(problem.T, x), coefficients(problem, x))
 
 
@@ -54,6 +56,10 @@ def rate(problem, x, coupling=None):
     x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). Equation :eq:`eq-flow`.
     """
     check_fit(problem, x)
+    check_fit(problem, x)
+    if coupling is not None:
+        coupling = _check_coupling(coupling)
+        check_mixing(coupling[1], x.v.shape[-2])
     return Overlaps(*_rate(problem, x, coupling))
 
 

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from .refusals import check_problem, flag, whole
+
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
 
@@ -140,7 +142,8 @@ def gram(T, x):
 
 
 def check_fit(problem, x):
-    """Refuse what is no Overlaps, or does not fit the problem's teacher."""
+    """Refuse what is no Problem or no Overlaps, or an x that does not fit the problem's teacher."""
+    check_problem(problem)
     if not isinstance(x, Overlaps):
         raise ValueError(f"expected gossipdyn.Overlaps, got {type(x).__name__}")
     M = x.R.shape[-1]
@@ -197,7 +200,9 @@ def lift(problem, x, N, seed=0):
     few = factor(problem, x)
     d = few.W.shape[-1]
     check_dimension(N, d, "lift")
-    basis, triangle = np.linalg.qr(np.random.default_rng(seed).standard_normal((N, d)))
+    basis, triangle = np.linalg.qr(
+        np.random.default_rng(whole(seed, "seed")).standard_normal((N, d))
+    )
     basis = (basis * np.sign(np.diagonal(triangle)) * np.sqrt(N / d)).T
     W = few.W[..., None, :] @ basis  # row by row: a product of all rounds equal ones differently
     return Weights(W=W[..., 0, :], v=x.v, W_star=few.W_star @ basis)
@@ -234,12 +239,12 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
     leading axis of independent starts. Returns Overlaps, drawn in their exact law at a cost
     independent of N. Raises ValueError when N < M or an argument is no count.
     """
-    for name, count in (("workers", workers), ("students", students), ("runs", runs)):
-        if count is None and name == "runs":
-            continue
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-            raise ValueError(f"{name} is a whole number from 1 up, got {count!r}")
-    M = problem.T.shape[0]
+    check_problem(problem)
+    workers, students = whole(workers, "workers", 1), whole(students, "students", 1)
+    lead = () if runs is None else (whole(runs, "runs", 1),)
+    seeds = np.random.SeedSequence(whole(seed, "seed")).spawn(3)
+    shared = flag(shared, "shared")
+    M = problem.M
     check_dimension(N, M, "random_start", rows="M")
     if not isinstance(scale, Real) or not np.isfinite(scale) or scale < 0:
         raise ValueError(f"scale is a standard deviation, finite and from 0 up, got {scale!r}")
@@ -247,8 +252,7 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
     if v.shape != (students,):
         raise ValueError(f"{students} students need v of shape ({students},), got {v.shape}")
     independent = 1 if shared else workers
-    lead = () if runs is None else (runs,)
-    along, *across = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    along, *across = (np.random.default_rng(s) for s in seeds)
     rows = independent * students
     Z = along.standard_normal((*lead, rows, M))
     L = random_factor(across, lead, rows, N - M) if N > M else np.zeros((*lead, rows, 0))
@@ -269,6 +273,7 @@ def cosines(problem, x):
 
     A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
     """
+    check_fit(problem, x)
     check_fit(problem, x)
     student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
     teacher = np.sqrt(np.diagonal(problem.T))

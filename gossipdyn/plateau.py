@@ -10,6 +10,7 @@ from scipy.integrate import solve_ivp
 
 from .ode import Coordinates
 from .order_parameters import Overlaps, check_overlaps
+from .trajectory import check_trajectory
 
 
 def symmetric(x):
@@ -187,6 +188,7 @@ def phases(trajectory):
     trajectory : Trajectory of any engine, with Q, R and risk kept; times are as fine as its record.
     Returns Phases. Raises ValueError for a trajectory without them. Chapter `plateau`.
     """
+    check_trajectory(trajectory)
     for name in ("Q", "R", "risk"):
         trajectory.mean(name)  # refuses, in words, what was not kept
     T = trajectory.problem.T

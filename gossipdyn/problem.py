@@ -1,11 +1,11 @@
 """The problem: everything that never changes while a student learns."""
 
 from dataclasses import dataclass, fields
-from numbers import Real
 
 import numpy as np
 
 from .gaussian import ROUNDING, Activation
+from .refusals import number
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +109,4 @@ def _frozen_array(a, name):
 
 
 def _rate(x, name):
-    if isinstance(x, bool) or not isinstance(x, Real):
-        raise ValueError(f"{name} is a number, got {x!r}")
-    x = float(x)
-    if not np.isfinite(x) or x < 0:
-        raise ValueError(f"{name} is a finite number from 0 up, got {x}")
-    return x
+    return number(x, name, 0)

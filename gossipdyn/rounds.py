@@ -15,7 +15,7 @@ from tqdm import tqdm
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
 from .order_parameters import Overlaps, Weights, as_numpy, check_overlaps, overlaps
-from .problem import Problem
+from .refusals import check_problem, flag, number
 from .storage import read_checkpoint, write_checkpoint
 from .trajectory import KEPT, Trajectory, same
 
@@ -79,8 +79,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     """
     if not isinstance(engine, Engine):
         raise ValueError(f"expected an engine such as gossipdyn.flow(), got {engine!r}")
-    if not isinstance(problem, Problem):
-        raise ValueError(f"expected a gossipdyn.Problem, got {problem!r}")
+    check_problem(problem)
     if not isinstance(x0, Overlaps | Weights):
         raise ValueError(f"x0 is gossipdyn.Overlaps (sgd: or Weights), got {type(x0).__name__}")
     if isinstance(x0, Weights):
@@ -91,15 +90,14 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
             "axis of runs at most, reshape it"
         )
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
-    if not isinstance(start, Real) or not np.isfinite(start):
-        raise ValueError(f"start is the alpha of x0, a finite number, got {start!r}")
-    rounds, start = _schedule(rounds, x0.v.shape[-2]), float(start)
+    rounds, start = _schedule(rounds, x0.v.shape[-2]), number(start, "start, the alpha of x0,")
+    ends = flag(ends, "ends")
     legs = _plan(rounds, record, ends, start, engine.N)
     asked = {
         "x0": x0,
         "rounds": rounds,
         "record": None if record is None else np.array(record, dtype=float),
-        "ends": bool(ends),
+        "ends": ends,
         "keep": _names(keep),
         "start": start,
     }
@@ -175,13 +173,11 @@ def _schedule(rounds, P):
     for i, entry in enumerate(rounds):
         try:
             period, A = entry
-            period = float(period)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"a round is (period, A), such as (5.0, gossipdyn.ring(4)); round {i} is {entry!r}"
             ) from error
-        if not np.isfinite(period) or period < 0:
-            raise ValueError(f"the period of round {i} is {period}: finite and from 0 up, please")
+        period = number(period, f"the period of round {i}", 0)
         if A is not None and not callable(A):
             if id(A) not in known:  # which keeps A alive, so that its id stays its own
                 matrix = _square(check_mixing(A, P))
@@ -331,7 +327,7 @@ def _record(record, start, end):
 def _names(keep):
     single = isinstance(keep, str) or not np.iterable(keep)
     keep = KEPT if keep is None else (keep,) if single else tuple(keep)
-    unknown = [name for name in keep if name not in KEPT]
+    unknown = [name for name in keep if not isinstance(name, str) or name not in KEPT]
     if unknown:
         raise ValueError(f"keep names some of {', '.join(KEPT)}, not {unknown[0]!r}")
     return keep

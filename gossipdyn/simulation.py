@@ -24,6 +24,7 @@ import torch
 
 from .order_parameters import Overlaps, Weights, check_dimension, lift
 from .problem import Problem
+from .refusals import whole
 from .rounds import GRID, Engine
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -58,9 +59,9 @@ def sgd(N=100, runs=64, seed=0, device="cpu", dtype="float32"):
     (2019).
     """
     options = {
-        "N": _whole(N, "N, the input dimension,", 1),
-        "runs": _whole(runs, "runs", 1),
-        "seed": _whole(seed, "seed", 0),
+        "N": whole(N, "N, the input dimension,", 1),
+        "runs": whole(runs, "runs", 1),
+        "seed": whole(seed, "seed", 0),
         "device": str(device),
         "dtype": dtype,
     }
@@ -369,9 +370,3 @@ def _samples(source, part, N, start, stop, back):
             yield X[:, first * B : end * B], zeta[:, first * B : end * B]
             first = end
     source.states[own] = kept or [stream.get_state() for stream in streams]
-
-
-def _whole(n, name, least):
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise ValueError(f"{name} is a whole number from {least} up, got {n!r}")
-    return int(n)

@@ -13,6 +13,7 @@ from .generalisation import risk
 from .gossip import apply_mixing, check_mixing
 from .ode import Coordinates, drift, noise
 from .order_parameters import Overlaps, check_overlaps
+from .refusals import check_problem, number
 
 ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
@@ -128,9 +129,12 @@ def _coordinates(problem, x, round):
             "round=(period, A), or the overlaps of one worker"
         )
     if round is not None:
-        period, A = round
-        if not 0 < period < np.inf:
-            raise ValueError(f"a round trains for a period above 0 and finite, got {period}")
+        try:
+            period, A = round
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"round is a pair (period, A), got {round!r}") from error
+        if number(period, "the period of a round", 0) == 0:
+            raise ValueError("a round trains for a period above 0, got 0")
         if not callable(A):
             A = check_mixing(A, len(x.v))
             if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=1e-9, atol=0):
@@ -213,6 +217,7 @@ def perfect(problem, students=None):
     students : K, at least M; M unless given. v is v_star, repeated in turn for spare students.
     Raises ValueError for K below M, and for K above M when the activation is not 0 at 0.
     """
+    check_problem(problem)
     K, M = problem.M if students is None else students, problem.M
     if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < M:
         raise ValueError(f"perfect learning needs students >= M = {M}, a whole number, got {K!r}")
@@ -239,7 +244,8 @@ def largest_stable_eta(problem, students=None):
     not obey linear equations (spare ReLU students). Chapter `global_minimum`, equation
     :eq:`eq-stable-eta`; derived in the book.
     """
-    decay, scatter = _errors(replace(problem, eta=1.0), perfect(problem, students))[:2]
+    x = perfect(problem, students)
+    decay, scatter = _errors(replace(problem, eta=1.0), x)[:2]
     gain = np.linalg.eigvals(np.linalg.pinv(decay, rcond=1e-9, hermitian=False) @ scatter)
     return float(1 / gain.real.max())
 
@@ -272,6 +278,7 @@ def _errors(problem, x):
     that of drift(); noise() is linear in D, its slope is a limit that expands in powers of sqrt(D)
     where g has kinks: a table of extrapolation in those powers. Vectors: upper triangle of D.
     """
+    check_overlaps(problem, x)
     if problem.weight_decay:
         raise ValueError(
             f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: use "

@@ -2,6 +2,7 @@
 
 import traceback
 
+import numpy as np
 from joblib import Memory, Parallel, delayed
 from tqdm import tqdm
 
@@ -38,6 +39,10 @@ def sweep(function, points, store=None, cores=-1):
     """
     if not callable(function):
         raise ValueError(f"sweep needs a function of one point, got {function!r}")
+    if not np.iterable(points):
+        raise ValueError(f"points is a list of what the function takes, got {points!r}")
+    if isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores == 0:
+        raise ValueError(f"cores is a whole number but 0, or -1 for all, got {cores!r}")
     points = list(points)
     if store is not None:
         function = Memory(store, verbose=0).cache(function)

@@ -10,6 +10,7 @@ import numpy as np
 from .activations import named
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
+from .refusals import number
 from .storage import atomically
 
 VERSION = metadata.version("gossipdyn")
@@ -56,11 +57,14 @@ class Trajectory:
     def state(self, i):
         """Overlaps (runs, ...) at recorded time number i, ready to start from."""
         Q, R, v = (self._kept(name) for name in ("Q", "R", "v"))
+        times = len(self.alpha)
+        if isinstance(i, bool) or not isinstance(i, int | np.integer) or not -times <= i < times:
+            raise ValueError(f"i counts recorded times, of which there are {times}, got {i!r}")
         return Overlaps(Q=Q[:, i], R=R[:, i], v=v[:, i])
 
     def at(self, alpha):
         """Overlaps at the recorded time nearest alpha, after the mixing where it stands twice."""
-        distance = np.abs(self.alpha - alpha)
+        distance = np.abs(self.alpha - number(alpha, "alpha"))
         return self.state(int(np.flatnonzero(distance == distance.min())[-1]))
 
     def mean(self, name):
@@ -142,7 +146,7 @@ class Trajectory:
         )
 
     def _kept(self, name):
-        if name not in KEPT:
+        if not isinstance(name, str) or name not in KEPT:
             raise ValueError(f"a trajectory holds {', '.join(KEPT)}, not {name!r}")
         array = getattr(self, name)
         if array is None:
@@ -151,6 +155,12 @@ class Trajectory:
                 f"name it in run(..., keep=...)"
             )
         return array
+
+
+def check_trajectory(t):
+    """Refuse what is no Trajectory."""
+    if not isinstance(t, Trajectory):
+        raise ValueError(f"expected a gossipdyn.Trajectory, as run() returns it, got {t!r}")
 
 
 @contextmanager

@@ -16,8 +16,8 @@ import pytest
 
 import gossipdyn as gd
 
-MODULES = ["gaussian", "problem", "order_parameters", "generalisation", "trajectory", "storage"]
-MODULES += ["rounds", "ode"]
+MODULES = ["refusals", "gaussian", "problem", "order_parameters", "generalisation", "trajectory"]
+MODULES += ["storage", "rounds", "ode"]
 PACKAGE = Path(gd.__file__).parent
 
 I2 = np.eye(2)
@@ -268,11 +268,12 @@ REFUSALS = [
     ("rounds of nothing", run(None), "(period, A)", "None"),
     ("a flag for rounds", run(True), "(period, A)", "True"),
     ("a round without a list", run((5.0, I2)), "(period, A)", "round 0 is 5.0"),
-    ("a round of words", run([(1, None), ("long", None)]), "(period, A)", "round 1", "'long'"),
+    ("a round of words", run([(1, None), ("long", None)]), "round 1", "'long'"),
     ("a negative period", run([(1, None), (-2, None)]), "round 1", "-2"),
     ("a period without end", run(np.inf), "round 0", "inf"),
     ("a broken period", run(0.013, engine=CHAIN), "0.013", "0.65 steps", "N=50", "0.02"),
     ("a second broken period", run([(1, None), (0.5001, None)], engine=CHAIN), "0.5001", "N=50"),
+    ("ends of words", run(ends="no"), "ends", "True or False", "'no'"),
     ("a start of words", run(start="0"), "start", "'0'"),
     ("a start that is no number", run(start=np.nan), "start", "nan"),
     ("times out of order", run(record=[0.1, 0.5, 0.3]), "0.5 before 0.3"),
@@ -296,6 +297,8 @@ REFUSALS = [
     ("an error of one run", lambda: T.sem("risk"), "2 or more", "1"),
     ("an array no trajectory has", lambda: T.mean("eps"), "risk, mean_risk", "'eps'"),
     ("a state not kept", lambda: run(keep="risk")().state(0), "Q was not kept", "['risk']"),
+    ("a time that was not recorded", lambda: T.state(2), "there are 2", "got 2"),
+    ("phases of a problem", lambda: gd.phases(PROBLEM), "gossipdyn.Trajectory", "Problem("),
     ("no file", lambda: gd.Trajectory.load("nowhere.npz"), "no file", "nowhere.npz"),
     # divergence
     ("a linear unit", linear(2.4), "1e6", "alpha=14.", "eta=2.4", "batch=1", "below 2"),

@@ -391,5 +391,5 @@ def test_setbacks_are_refused_without_rounds_or_risks():
         gd.setbacks(gd.run(gd.flow(), problem, x, [(1.0, PAIR)], keep="Q"))
     t = gd.run(gd.flow(), problem, x, [(1.0, PAIR)])
     for slack in (-1, np.inf, "little", True):
-        with pytest.raises(ValueError, match="slack is a part of the risk"):
+        with pytest.raises(ValueError, match="slack, a part of the risk"):
             gd.setbacks(t, slack=slack)

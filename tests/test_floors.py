@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"orthants", "quadrature"},
+    {"orthants", "quadrature", "refusals"},
     {"soft_steps"},
     {"gaussian", "order_parameters", "graphs", "storage"},
     {"problem", "gossip", "activations"},
@@ -22,7 +22,10 @@ FLOORS = [
     {"figures"},
 ]
 # Where the drawing is stricter than "below", or less strict.
-PROBLEM_AND_GOSSIP = {"problem": {"gaussian"}, "gossip": {"order_parameters", "graphs"}}
+PROBLEM_AND_GOSSIP = {
+    "problem": {"gaussian", "refusals"},
+    "gossip": {"order_parameters", "graphs", "refusals"},
+}
 ACROSS = {"distributed": {"simulation"}}  # reuses its step
 
 HEAVY = {
