@@ -6,7 +6,7 @@ Students that have learned all there is to learn go on with noisy labels, sigma 
 teacher of M = 2 orthonormal units. `chain` is the mean of risk / sigma^2 over the runs and over
 alpha = 100 to 400 at N = 200, `error` its standard error over runs. Every run starts where the flow
 is after alpha = 1000. A problem is named by its activation, the number K of students, eta, eta_v,
-and `copies`: 1 if each teacher unit has K/M students of weight M/K, 0 if spare students begin near 0.
+and `copies`: 1 if each teacher unit has K/M students of weight M/K, 0 if spare ones begin near 0.
 """
 
 import csv
