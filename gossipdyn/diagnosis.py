@@ -31,16 +31,17 @@ class Diagnosis:
 
     Attributes
     ----------
-    cosine_rise : (..., P) rise of the mean cosine between the units of one worker.
+    cosine_rise : (..., P) rise of the mean cosine between the units of one worker, equation
+        :eq:`eq-cosine-rise`.
     noise_floor : (..., P) two standard deviations of a cosine between random rows, 2 / sqrt(N);
         0 without N.
     trace_loss : (...) fall of tr Q^pp, mean over workers; where A keeps the mean this is the
-        fall of the consensus distance (1/P) sum_p |W^p - mean|^2 / N.
-    alignment_before, alignment_after : (..., P) mean over units of max_m |cos R_im|; nan without
-        a problem.
+        fall of the consensus distance (1/P) sum_p |W^p - mean|^2 / N, :eq:`eq-trace-loss`.
+    alignment_before, alignment_after : (..., P) mean over units of max_m |cos R_im|, equation
+        :eq:`eq-alignment`; nan without a problem.
     matched_ratio : (...) squared distance between workers after to before their units are put in
-        the same order: near 0 the same features in another order, near 1 different features, or
-        in order already, or unspecialised. 1 for equal workers.
+        the same order, equation :eq:`eq-matched-ratio`: near 0 the same features in another order,
+        near 1 different features, or in order already, or unspecialised. 1 for equal workers.
     risk_before, risk_after : (..., P) generalisation errors; nan without a problem.
     mean_risk_after : (...) of the network of the mean weights; nan without a problem.
     harmful : bool, or (runs,) of them. With a problem: the alignment falls by more than the floor,

@@ -57,13 +57,16 @@ def matched(A, problem=None, tie=TIE):
     weights and from overlaps. Units with second-layer weights of opposite sign are never taken for
     alike. Where problem's g is odd and its v is trained, (w, v) and (-w, -v) are one unit: the
     assignment is made on |Q^pq|, and signs are flipped too. Singh & Jaggi (2020) and Ainsworth et
-    al. (2023) match networks before a mean; chapter `diagnosis` derives what it does here.
+    al. (2023) match networks before a mean; chapter `diagnosis`, equations :eq:`eq-matched` and
+    :eq:`eq-tie`, derives what it does here.
 
     Near ties stay as they are: a cycle of the assignment is carried out where it lowers the
     squared distance of its units by more than 2 tie |w^p| |w^q|, norms taken over the cycle. Chance
     makes independent rows in R^N gain about 3 / sqrt(N) at most: the default suits N = 1000. Units
     that look at the M teachers with R_on and R_off gain (R_on - R_off)^2 / Q_ii, so matching sets
-    in as they specialise. From tie = 2 up nothing is ever matched.
+    in as they specialise. From tie = 2 up nothing is ever matched. Orders made by chance can close
+    around a ring with a twist that stays: at small N ask for a tie of several times 1 / sqrt(N), or
+    begin when units have specialised.
 
     A: (P, P), rows sum to 1. Returns a Matched, to be used as matched(A)(state), or in a schedule
     [(period, matched(A)), ...]. The mean of the workers is kept up to the order of their units, not

@@ -196,7 +196,7 @@ def one_peer_exponential(P, period, rounds):
     """A schedule [(period, A), ...]: in round i worker p averages with p + 2^(i mod tau) alone.
 
     tau = ceil(log2 P) rounds in a row are exact consensus if and only if P is a power of two
-    (Ying et al. 2021).
+    (Ying et al. 2021). Chapter `topology`, equation :eq:`eq-one-peer`.
     """
     P, rounds, period = whole(P, "P", 1), whole(rounds, "rounds"), number(period, "period", 0)
     turns = [(np.eye(P) + shift) / 2 for shift in _shifts(P)] or [np.eye(P)]
@@ -227,7 +227,8 @@ def spectral_gap(A):
 
     For a symmetric (or normal) A: one minus the second largest modulus of an eigenvalue; for any
     other A: one minus the spectral norm of A - 1 1^T / P, which can be negative. A: (P, P), rows
-    sum to 1. Returns a float. Xiao & Boyd (2004).
+    sum to 1. Returns a float. Xiao & Boyd (2004). The noise floor asks for all eigenvalues, not for
+    this one: chapter `topology`, equation :eq:`eq-period`.
     """
     A = check_mixing(A)
     P = A.shape[0]

@@ -305,9 +305,9 @@ def test_the_floor_keeps_chance_from_counting():
     problem = teacher(2)
     x = gd.random_start(problem, workers=2, students=2, N=200, seed=1, runs=400)
     d = gd.diagnose(x, PAIR, problem=problem, N=200)
-    # The rise is a difference of two cosines, sd sqrt(2 / N); it passes 2 / sqrt(N) with
-    # probability 0.08 per worker; 400 runs, five standard deviations.
-    assert old_rule(d)[:, 0].mean() < 0.08 + 5 * np.sqrt(0.08 * 0.92 / 400)
+    # The new cosine is half the sum of four old ones, one of which was there before: the rise has
+    # sd 1 / sqrt(N) and passes 2 / sqrt(N) with probability 0.023; 400 runs, five sd.
+    assert old_rule(d)[:, 0].mean() < 0.023 + 5 * np.sqrt(0.023 * 0.977 / 400)
     assert np.mean(d.harmful) < 0.01
     assert np.mean(gd.diagnose(x, PAIR, problem=problem).harmful) > 0.2
 
