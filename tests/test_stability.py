@@ -88,9 +88,13 @@ def test_two_symmetric_fixed_points():
     # identical students are unstable to differing; distinct ones hold, by a rate close to 0
     assert gd.modes(problem, identical)[0][1] > 1e-4 * 0.1
     rates, directions = gd.modes(problem, distinct)
-    assert rates[1] / 0.1 == pytest.approx(-0.0007, abs=5e-5)
-    (same, other) = directions[1].Q[0, 0, 0]
-    assert abs(same - other) > 0.5  # the near-neutral direction is Q_ii - Q_ij
+    assert rates[1:3] / 0.1 == pytest.approx([-0.0007, -0.0013], abs=5e-5)
+    # two directions are near-neutral: one student growing as the other shrinks, and Q_ii - Q_ij
+    change, apart = (d.Q[0, :, 0] for d in directions[1:3])
+    assert change == pytest.approx(abs(change[0, 0]) * np.diag(np.sign(np.diag(change))), abs=1e-6)
+    assert change[0, 0] == pytest.approx(-change[1, 1], abs=1e-6)
+    assert abs(apart[0, 0] - apart[0, 1]) > 0.9
+    assert apart[0, 0] == pytest.approx(apart[1, 1], abs=1e-6)
 
 
 def test_the_plateau_of_relu():
