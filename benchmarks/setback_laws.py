@@ -4,7 +4,7 @@
 
 K = M = 2 erf units, second layers fixed at 1, chain, seed 1.
 
-- `setback_early.csv` (eta = 0.5, N = 400, rows N(0, 1), no label noise): 8 workers start
+- `setback_early.csv` (eta = 0.5, rows N(0, 1), no label noise): 8 workers start
   independently and average once, completely, at `first`. `cost`: how much later the risk of the
   mean falls below 0.005 than that of a worker which never averages; mean over 768 runs with paired
   samples, and its standard error.
@@ -14,6 +14,7 @@ K = M = 2 erf units, second layers fixed at 1, chain, seed 1.
 """
 
 import csv
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -45,14 +46,14 @@ def learnt(problem, x, N, seed, level, last):
     return t.alpha[below.argmax(1)]
 
 
-def cost(first, N=400, P=8, runs=768, seed=SEED):
+def cost(first, N, P=8, runs=768, seed=SEED):
     """(runs,) how much later the mean of P workers has learnt than one of them."""
     start = gd.random_start(SLOW, workers=P, students=2, N=N, runs=runs, seed=seed)
-    alone = learnt(SLOW, gd.mix(np.eye(1, P), start), N, seed + 1, 0.005, 450)
+    alone = learnt(SLOW, gd.mix(np.eye(1, P), start), N, seed + 1, 0.005, 600)
     if first:
         start = gd.run(gd.chain(N=N, runs=runs, seed=seed + 2), SLOW, start, first).state(-1)
     mean = gd.mix(np.full((1, P), 1 / P), start)
-    return first + learnt(SLOW, mean, N, seed + 1, 0.005, 450) - alone
+    return first + learnt(SLOW, mean, N, seed + 1, 0.005, 600) - alone
 
 
 def capped(N, runs=256, seed=SEED):
@@ -81,9 +82,9 @@ if __name__ == "__main__":
         print(*rows[-1])
     write("noise", ("N", "runs", "lower", "median", "upper", "error"), rows)
     rows = []
-    for first in (0, 20, 40):
-        costs = cost(first)
+    for N, first in product((100, 400), (0, 20, 40)):
+        costs = cost(first, N)
         error = costs.std() / np.sqrt(len(costs))
-        rows.append((first, len(costs), f"{costs.mean():.2f}", f"{error:.2f}"))
+        rows.append((N, first, len(costs), f"{costs.mean():.2f}", f"{error:.2f}"))
         print(*rows[-1])
-    write("early", ("first", "runs", "cost", "error"), rows)
+    write("early", ("N", "first", "runs", "cost", "error"), rows)

@@ -27,6 +27,7 @@ SETTINGS = {
     "label noise": (replace(TWO, sigma=0.2), 200, 512, 160, (0, 5, 10, 20, 40)),
     "both layers": (replace(TWO, eta_v=1.5), 200, 512, 160, (0, 5, 10, 20, 40)),
     "three units": (THREE, 100, 1024, 300, (0, 10, 20, 40, 80)),
+    "larger N, three units": (THREE, 400, 512, 340, (40, 80)),
 }
 
 
