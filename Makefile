@@ -10,10 +10,11 @@ PAGES ?= book/*.ipynb
 book: $(READY)
 	$(BIN)/jupyter-book build . -W --keep-going
 
-# The unit tests, and every notebook against its stored outputs.
+# The unit tests, and every notebook against its stored outputs. Notebooks run one after the other:
+# two kernels that start at once can be given the same port, and then wait for each other.
 test: $(READY)
-	$(BIN)/pytest --numprocesses=logical --maxprocesses=4 --dist=loadscope \
-	    --nbval --nbval-current-env --nbval-cell-timeout=120
+	$(BIN)/pytest tests --numprocesses=logical --maxprocesses=4 --dist=loadscope
+	$(BIN)/pytest book --nbval --nbval-current-env --nbval-cell-timeout=120
 
 # What CI runs.
 check: $(READY)
