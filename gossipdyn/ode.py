@@ -24,6 +24,8 @@ from .gossip import check_mixing, warn_of_drift
 from .order_parameters import Overlaps, check_fit, field_covariance
 from .rounds import LARGEST_RISK, Diverged, Engine, watch
 
+LARGEST_GROWTH = 100  # of a propagator before its path starts again; costs four digits of sixteen
+
 
 def drift(problem, x):
     """U (..., P, K, K) and V (..., P, K, M): the mean change of weight rows, U W + V W*.
@@ -175,7 +177,7 @@ def _advance(problem, x, source, now, times, *, rtol, atol, coupling):
     ]
     paths = [_integrate(i, run, now, times, rtol, atol) for i, run in enumerate(runs)]
     for _ in times:
-        states = [run.unpack(next(path)) for run, path in zip(runs, paths, strict=True)]
+        states = [next(path) for path in paths]
         yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
 
 
@@ -195,27 +197,26 @@ def _check_coupling(coupling):
 
 
 def _integrate(number, run, now, times, rtol, atol):
-    """The packed states of one run at the given times; `number` is its name in a refusal."""
-    if not times:
-        return
-    solver = LSODA(
-        run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
-        jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
-    )  # fmt: skip
-    pending = 0
+    """The states of one run at the given times; `number` is its name in a refusal."""
+    solver, pending = None, 0
     while pending < len(times):
+        if solver is None:
+            solver = LSODA(
+                run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
+                jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
+            )  # fmt: skip
         message = solver.step()
         if solver.status == "failed" or not np.abs(solver.y).max() < LARGEST_RISK**0.5:
             x = State(*(a[None] for a in run.unpack(solver.y)))
             watch(run.problem, x, solver.t, first=number)
         if solver.status == "failed":
             raise Diverged(f"the solver stopped at alpha={solver.t:.6g}: {message}")
-        if solver.t < times[pending]:
-            continue
-        path = solver.dense_output()
+        path = solver.dense_output() if solver.t >= times[pending] else None
         while pending < len(times) and times[pending] <= solver.t:
-            yield path(times[pending]) if times[pending] < solver.t else solver.y
+            yield run.unpack(path(times[pending]) if times[pending] < solver.t else solver.y)
             pending += 1
+        if pending < len(times) and run.is_spent(solver.y):
+            run, now, solver = _Apart(run.problem, *run.unpack(solver.y)), solver.t, None
 
 
 def _equal_units(Q, R, v):
@@ -253,7 +254,9 @@ class _Apart:
 
     A worker's block holds the upper triangle of its Q, its R, its v if it is trained, and, if
     there are other workers, its propagator Z (K, n): W(alpha) = Z [W(0); W*] + noise of its own.
-    The overlaps between workers follow from two propagators and the overlaps at the start.
+    The overlaps between workers follow from two propagators and the overlaps at the start. Where
+    students escape, Z grows without bound while the overlaps do not: their digits would cancel.
+    So a path starts again, from where it is, when its Z is spent.
     """
 
     def __init__(self, problem, Q, R, v):
@@ -320,6 +323,10 @@ class _Apart:
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)
 
+    def is_spent(self, y):
+        P = len(self.v0)
+        return P > 1 and np.abs(y.reshape(P, -1)[:, self.cuts[2] :]).max() > LARGEST_GROWTH
+
     def unpack(self, y):
         P, K, M = self.R0.shape
         blocks = y[self.shared].reshape(P, self.size)
@@ -363,6 +370,9 @@ class _Coupled:
 
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)
+
+    def is_spent(self, y):
+        return False
 
 
 class Coordinates:

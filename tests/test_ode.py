@@ -265,3 +265,23 @@ def test_sizes_and_options_do_not_disturb_one_another():
             one = gd.Overlaps.single(Q=x.Q[p, :, p], R=x.R[p], v=x.v[p])
             alone = gd.run(gd.flow(), problem, one, 5.0)
             np.testing.assert_allclose(alone.risk[0, -1, 0], crowd.risk[0, -1, p], atol=1e-7)
+
+
+@pytest.mark.parametrize("apart", [1e-3, 1e-12])
+def test_overlaps_between_workers_survive_a_long_escape(apart):
+    """The deviation of nearly equal units grows by 1/apart; digits of Q^pq must not go with it."""
+    rng = np.random.default_rng(0)
+    W = np.tile(rng.standard_normal((1, 1, 20)), (2, 2, 1)) + apart * rng.standard_normal(
+        (2, 2, 20)
+    )
+    W_star = np.linalg.qr(rng.standard_normal((20, 2)))[0].T * np.sqrt(20)
+    x0 = gd.overlaps(gd.Weights(W=W, v=np.ones((2, 2)), W_star=W_star))
+    problem = gd.Problem(activation=gd.erf, v_star=[1, 1], T=W_star @ W_star.T / 20, eta=1.5)
+    rounds = [(0, gd.complete(2)), (300.0, None)]
+    t = gd.run(gd.flow(), problem, x0, rounds)  # a Q that is not symmetric would be refused
+    # equal workers make equal overlaps, between them but for the noise, which each has alone
+    between, own = t.Q[0, -1, 0, :, 1], t.Q[0, -1, 0, :, 0]
+    assert np.all(np.abs(between - own) < 0.1) and t.risk[0, -1].max() < 1e-3
+    joint = gd.run(gd.flow(coupling=(0, gd.ring(2))), problem, x0, rounds)
+    if apart > 1e-6:  # below, rounding decides when each solver leaves
+        np.testing.assert_allclose(t.Q, joint.Q, rtol=0, atol=1e-6)  # rtol x 100
