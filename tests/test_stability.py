@@ -368,3 +368,11 @@ def test_what_perfect_learning_refuses():
         gd.noise_floor(problem, two_students())
     with pytest.raises(ValueError, match="unstable, it has no noise floor"):
         gd.noise_floor(replace(problem, eta=2.5), gd.perfect(problem))
+
+
+def test_a_round_is_a_pair_and_spare_students_are_silent():
+    problem = gd.Problem(activation=gd.softplus, v_star=[1], T=[[1]])
+    with pytest.raises(ValueError, match=r"round is a pair \(period, A\), got 5"):
+        gd.modes(problem, gd.perfect(problem), round=5)
+    with pytest.raises(ValueError, match=r"softplus has g\(0\) = 0.6931: use students=1"):
+        gd.perfect(problem, students=2)
