@@ -54,8 +54,9 @@ def fixed_point(problem, near, within=None, round=None):
             return _round_derivative(coordinates, y, round) - unit
 
     basis = unit if within is None else _range(coordinates, within)
-    y = _newton(mismatch, jacobian, basis @ (basis.T @ coordinates.pack(near)), basis)
-    inside, whole = np.abs(basis.T @ mismatch(y)).max(), np.abs(mismatch(y)).max()
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        y = _newton(mismatch, jacobian, basis @ (basis.T @ coordinates.pack(near)), basis)
+        inside, whole = np.abs(basis.T @ mismatch(y)).max(), np.abs(mismatch(y)).max()
     if not inside < tolerance:
         raise ValueError(
             f"no fixed point found: Newton's method from `near` ends where a rate is {inside:.3g} "
@@ -183,11 +184,15 @@ def _mixed(coordinates, y, A):
 def _newton(mismatch, jacobian, y, basis):
     """Damped Newton steps within the span of basis, for as long as they help.
 
-    Directions slower than 1e-7 of the fastest count as neutral: they are left where they are.
+    Directions slower than 1e-7 of the fastest count as neutral: they are left where they are. A
+    trial that leaves the possible overlaps has no finite rate, and counts as no help.
     """
     f = basis.T @ mismatch(y)
     for _ in range(100):
-        step = basis @ np.linalg.lstsq(basis.T @ jacobian(y) @ basis, -f, rcond=1e-7)[0]
+        slopes = basis.T @ jacobian(y) @ basis
+        if not np.all(np.isfinite(slopes)):
+            break
+        step = basis @ np.linalg.lstsq(slopes, -f, rcond=1e-7)[0]
         for part in 0.5 ** np.arange(10):
             trial = basis.T @ mismatch(y + part * step)
             if np.abs(trial).max() < np.abs(f).max():

@@ -376,3 +376,16 @@ def test_a_round_is_a_pair_and_spare_students_are_silent():
         gd.modes(problem, gd.perfect(problem), round=5)
     with pytest.raises(ValueError, match=r"softplus has g\(0\) = 0.6931: use students=1"):
         gd.perfect(problem, students=2)
+
+
+@pytest.mark.parametrize("activation", [gd.erf, gd.relu], ids=lambda a: a.name)
+def test_a_search_from_anywhere_ends_in_a_fixed_point_or_in_words(activation):
+    problem = gd.Problem(activation=activation, v_star=[1, 1], T=np.eye(2), eta=0.5)
+    for seed in range(20):  # warnings are errors here
+        near = gd.random_start(problem, 1, 2, N=20, scale=1.5, seed=seed)
+        try:
+            x = gd.fixed_point(problem, near)
+        except ValueError as refusal:
+            assert "no fixed point found" in str(refusal) or "no weights have" in str(refusal)
+        else:
+            assert np.abs(gd.rate(problem, x).Q).max() < 1e-10
