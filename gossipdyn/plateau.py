@@ -71,7 +71,7 @@ def escape(problem, x0, record):
     Chapter `plateau`, equation :eq:`eq-local-rate`; derived in the book.
     """
     record = np.array(record, dtype=float)
-    if record.ndim != 1 or not np.all(np.diff(record, prepend=0.0) >= 0):
+    if record.ndim != 1 or not record.size or record[0] < 0 or not np.all(np.diff(record) > 0):
         raise ValueError(f"record is a list of times in alpha that ascend from 0 up, got {record}")
     path, both = _symmetric_flow(problem, x0, max(record[-1], 1.0), t_eval=record)
     states = path.y[:-1].T

@@ -116,8 +116,9 @@ def test_what_escape_refuses():
         gd.escape(replace(HALF, T=np.diag([1.0, 2.0])), x0, [1.0])
     with pytest.raises(ValueError, match="one worker with two or more students"):
         gd.escape(HALF, gd.mix(np.ones((2, 1)), x0), [1.0])
-    with pytest.raises(ValueError, match="ascend from 0 up"):
-        gd.escape(HALF, x0, [2.0, 1.0])
+    for record in ([2.0, 1.0], [0.0, 0.0], [-1.0, 1.0], []):
+        with pytest.raises(ValueError, match="ascend from 0 up"):
+            gd.escape(HALF, x0, record)
 
 
 # phases
