@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/ready
 PAGES ?= book/*.ipynb
 
-.PHONY: book test check execute bench clean
+.PHONY: book test check execute tables bench clean
 
 # The book, in _build/html. A warning fails it.
 book: $(READY)
@@ -29,10 +29,15 @@ execute: $(READY)
 	    --ExecutePreprocessor.record_timing=False $(PAGES)
 
 # Processes fill the cores, so a process keeps to one thread. No progress bars in outputs.
-test execute: export OMP_NUM_THREADS := 1
+test execute tables: export OMP_NUM_THREADS := 1
 test execute: export TQDM_DISABLE := 1
 
-# Every claim of speed, measured. The other scripts of benchmarks/ make the tables in book/data/.
+# Every table in book/data, in under two hours on two cores, or some of the scripts in benchmarks/
+# that make them: make tables TABLES=exit_times. Once killed, it goes on where it was.
+tables: $(READY)
+	$(BIN)/python benchmarks/tables.py $(TABLES)
+
+# Every claim of speed, measured.
 bench: $(READY)
 	for name in flow chain sgd activations; do $(BIN)/python benchmarks/$$name.py || exit; done
 

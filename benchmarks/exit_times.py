@@ -8,13 +8,11 @@ of each run, `u_start` = u = R_11 + R_22 - R_12 - R_21 at the start, `exit` = th
 alpha (whole numbers) at which |u| is above 0.3, and `u_exit` = u there.
 """
 
-from pathlib import Path
-
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-FILE = Path(__file__).parents[1] / "book" / "data" / "exit_times.csv"
 SIZES = (50, 100, 200, 500, 1000)
 RUNS = 1000
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=0.5)
@@ -36,10 +34,12 @@ def exits(N, runs, seed):
     return np.column_stack([u[:, 0], t.alpha[first], u[np.arange(runs), first]])
 
 
+def cell(N):
+    return [(N, *row) for row in exits(N, RUNS, SEED)]
+
+
+COLUMNS = {"N": "", "u_start": "z.4f", "exit": ".0f", "u_exit": "z.3f"}
+TABLES = {"exit_times": tables.Table(COLUMNS, cell, SIZES)}
+
 if __name__ == "__main__":
-    with open(FILE, "w") as file:
-        file.write(f"# python benchmarks/exit_times.py, seed {SEED}\nN,u_start,exit,u_exit\n")
-        for N in SIZES:
-            rows = exits(N, RUNS, SEED)
-            file.writelines(f"{N},{a:.4f},{b:.0f},{c:.3f}\n" for a, b, c in rows)
-            print(N, np.median(rows[:, 1]))
+    tables.make(__file__)
