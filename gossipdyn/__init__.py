@@ -12,6 +12,8 @@ Rows are the three engines. The vertical arrow is overlaps(). The right-hand arr
 mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights)), exactly.
 """
 
+from importlib.util import find_spec
+
 from .activations import gelu, smooth, softplus, tanh
 from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
 from .fluctuations import Fluctuations, diffusion, fluctuations
@@ -120,16 +122,25 @@ __all__ = [
 ]
 
 
+try:
+    _torch_is_here = find_spec("torch") is not None
+except (ImportError, ValueError):  # a finder or a stand-in that refuses
+    _torch_is_here = False
+if not _torch_is_here:  # so that `from gossipdyn import *` takes all the rest
+    __all__.remove("sgd")
+
+
 def __getattr__(name):
     """gossipdyn.sgd, when it is first asked for: it needs torch, the rest does not."""
     if name != "sgd":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         from .simulation import sgd
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise ValueError("sgd needs torch: pip install 'gossipdyn[torch]'") from error
+    except (ImportError, OSError) as error:
+        raise AttributeError(
+            f"gossipdyn.sgd needs torch ({error}): pip install torch, or in a clone "
+            "pip install '.[torch]'"
+        ) from error
     return sgd
 
 

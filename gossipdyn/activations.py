@@ -10,6 +10,7 @@ from scipy.special import expit, ndtr
 
 from . import quadrature, soft_steps
 from .gaussian import Activation, erf, linear, quadratic, relu
+from .refusals import apart
 
 TRIED = np.linspace(-5.97, 6.03, 241)  # where g, dg and oddness are tried; 0 is not among them
 SLOPE = 1e-6  # largest deviation of dg from the slope of g, as a part of the largest slope
@@ -108,9 +109,10 @@ def _check_slope(g, dg, name):
     off = np.abs(dg(TRIED) - slope)
     if not off.max() <= SLOPE * np.abs(slope).max():
         at = np.argmax(off)
+        given, right = apart(dg(TRIED)[at], slope[at], 6)
         raise ValueError(
-            f"dg is not the slope of g in {name}: at x={TRIED[at]:.6g} dg is {dg(TRIED)[at]:.6g}, "
-            f"the slope of g {slope[at]:.6g}"
+            f"dg is not the slope of g in {name}: at x={TRIED[at]:.6g} dg is {given}, the slope of "
+            f"g {right}"
         )
 
 

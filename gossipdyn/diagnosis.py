@@ -13,7 +13,15 @@ import numpy as np
 
 from .generalisation import mean_risk, risk
 from .gossip import TIE, mix, relative_order, signs_are_free
-from .order_parameters import Weights, check_dimension, cosines, overlaps
+from .order_parameters import (
+    Weights,
+    check_dimension,
+    check_state,
+    check_teacher,
+    cosines,
+    overlaps,
+)
+from .problem import check_problem
 from .refusals import number
 from .trajectory import check_trajectory
 
@@ -109,8 +117,8 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
     N : input dimension, for the noise floor; that of x where x is Weights.
 
     Returns a Diagnosis; print it, or show it in a notebook. Raises ValueError unless exactly one
-    of A and after is given, for states of different shapes, and for all that mix() and risk()
-    refuse. Chapter `diagnosis`.
+    of A and after is given, for states of different shapes, for Weights whose teacher does not have
+    the problem's T, and for all that mix() and risk() refuse. Chapter `diagnosis`.
     """
     if (A is None) == (after is None):
         raise ValueError(
@@ -121,10 +129,12 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
         N = x.W.shape[-1]
     if N is not None:
         check_dimension(N, 1, "diagnose")
-    x = _overlaps(x)
+    if problem is not None:
+        check_problem(problem)
+    x = _overlaps(x, problem)
     if after is None:
         after = A(x) if callable(A) else mix(A, x)
-    after = _overlaps(after)
+    after = _overlaps(after, problem)
     if after.R.shape != x.R.shape:
         raise ValueError(
             f"diagnose compares each worker before and after: R has shape {x.R.shape} before, "
@@ -162,8 +172,14 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
     )
 
 
-def _overlaps(state):
-    return overlaps(state) if isinstance(state, Weights) else state
+def _overlaps(state, problem):
+    """The overlaps of a state, whose teacher is the problem's."""
+    if isinstance(state, Weights):
+        if problem is not None:
+            check_teacher(problem, state)
+        return overlaps(state)
+    check_state(state)
+    return state
 
 
 def _own_cosine(x):

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import erf as _erf_function
 
 from . import orthants
+from .refusals import EXACT, apart, reals, rounding
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
@@ -86,21 +87,22 @@ class Activation:
 
 
 def _covariance(C, k):
-    try:
-        if np.iscomplexobj(C):
-            raise TypeError("complex numbers")
-        C = np.asarray(C, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"a covariance is an array of real numbers, got {C!r}") from error
+    C = reals(C, "the covariance")
     if C.shape[-2:] != (k, k):
         raise ValueError(
             f"a covariance of {k} fields has shape (..., {k}, {k}), got {C.shape}: "
             "pick the rows and columns of the fields you average over"
         )
-    if not np.all(np.isfinite(C)):
-        raise ValueError(f"the covariance holds NaN or infinity:\n{C}")
-    if np.any(np.abs(C - C.swapaxes(-1, -2)) > 1e-9 * np.abs(C).max((-2, -1), keepdims=True)):
-        raise ValueError(f"a covariance is symmetric, got\n{C}")
+    off = np.abs(C - C.swapaxes(-1, -2))
+    scale = np.abs(C).max((-2, -1), keepdims=True)
+    if np.any(off > EXACT * scale):
+        if np.any(off > rounding(C) * scale):
+            worst = np.unravel_index(np.argmax(off), C.shape)
+            here, there = apart(C[worst], C.swapaxes(-1, -2)[worst])
+            raise ValueError(
+                f"a covariance is symmetric, got {here} at {tuple(map(int, worst))} against {there}"
+            )
+        C = (C + C.swapaxes(-1, -2)) / 2
     eigenvalues = np.linalg.eigvalsh(C)
     if np.any(eigenvalues[..., 0] < -ROUNDING * np.abs(eigenvalues[..., -1])):
         raise ValueError(

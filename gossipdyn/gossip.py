@@ -13,7 +13,8 @@ from scipy.optimize import linear_sum_assignment
 
 from .graphs import check_mixing
 from .order_parameters import Overlaps, Weights, overlaps
-from .refusals import check_problem, number
+from .problem import check_problem
+from .refusals import flag, number, rounding, through_constructor
 
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
@@ -25,6 +26,10 @@ def mix(A, state):
     worker, ones((1, P)) / P is the mean. Returns a state of the same kind; leading axes pass
     through. overlaps(mix(A, w)) == mix(A, overlaps(w)), exactly: chapter `gossip_square`, equation
     :eq:`eq-square`.
+
+    Means are taken in float64; of float32 tensors they are rounded to float32 at the end. An A of
+    float32 numbers is used as it is: its rows may miss 1 by their rounding (up to 1e-6), by which
+    weights then grow or shrink at every round.
 
     Raises ValueError for an A of the wrong size, negative or not row-stochastic; warns when a
     square A keeps no mean (columns that do not sum to 1).
@@ -40,12 +45,22 @@ def apply_mixing(A, state):
     """mix() without its checks, for loops that made them once."""
     mixed = {}
     for name, axes in state.worker_axes.items():
-        array = getattr(state, name)
+        array = _wide(getattr(state, name))
         matrix = array.new_tensor(A) if hasattr(array, "new_tensor") else A
         for axis in axes:
             array = _along(matrix, array, axis)
-        mixed[name] = array
+        mixed[name] = _like(array, getattr(state, name))
     return replace(state, **mixed)
+
+
+def _wide(array):
+    """A tensor in float64, in which A holds its digits; NumPy promotes by itself."""
+    return array.double() if hasattr(array, "new_tensor") else array
+
+
+def _like(array, old):
+    """The tensor `array` in the dtype of the old one."""
+    return array.to(old.dtype) if hasattr(array, "new_tensor") else array
 
 
 def matched(A, problem=None, tie=TIE):
@@ -73,17 +88,11 @@ def matched(A, problem=None, tie=TIE):
     entry by entry. Raises ValueError for an A that mix() refuses or that is not square, and for a
     tie below 0; warns like mix().
     """
-    A = check_mixing(A)
-    if A.shape[0] != A.shape[1]:
-        raise ValueError(
-            f"matched gossip sorts senders like the receiver, so A is square, got shape {A.shape}"
-        )
     if problem is not None:
         check_problem(problem)
-    tie = number(tie, "tie", 0)
-    warn_of_drift(A)
-    A.setflags(write=False)
-    return Matched(A=A, signs=signs_are_free(problem), tie=tie)
+    made = Matched(A=A, signs=signs_are_free(problem), tie=tie)
+    warn_of_drift(made.A)
+    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,15 +110,31 @@ class Matched:
     signs: bool
     tie: float
 
+    def __post_init__(self):
+        A = check_mixing(self.A)
+        if A.shape[0] != A.shape[1]:
+            raise ValueError(
+                f"matched gossip sorts senders like the receiver, so A is square, got shape "
+                f"{A.shape}"
+            )
+        A.setflags(write=False)
+        object.__setattr__(self, "A", A)
+        object.__setattr__(self, "signs", flag(self.signs, "signs"))
+        object.__setattr__(self, "tie", number(self.tie, "tie", 0))
+
     def __call__(self, state):
         """The state after the round: Overlaps or Weights like the one before."""
+        if not isinstance(state, Overlaps | Weights):
+            raise ValueError(
+                f"matched gossip acts on Overlaps or Weights, got {type(state).__name__}"
+            )
         G = self.matrix(state)
         *runs, P, K = state.v.shape
 
         def act(array):
-            rows = array.reshape(*runs, P * K, -1)
+            rows = _wide(array).reshape(*runs, P * K, -1)
             matrix = rows.new_tensor(G) if hasattr(rows, "new_tensor") else G
-            return (matrix @ rows).reshape(array.shape)
+            return _like((matrix @ rows).reshape(array.shape), array)
 
         if isinstance(state, Overlaps):
             one_side = np.moveaxis(act(state.Q), (-4, -3), (-2, -1))
@@ -126,6 +151,8 @@ class Matched:
 
     def __eq__(self, other):
         return isinstance(other, Matched) and repr(self) == repr(other)
+
+    __reduce__ = through_constructor
 
     def __repr__(self):
         return f"Matched(A={self.A.tolist()}, signs={self.signs}, tie={self.tie})"
@@ -197,7 +224,7 @@ def warn_of_drift(A, stacklevel=3):
     stacklevel : as of warnings.warn, so that it points to the user's line.
     """
     P = A.shape[0]
-    if A.shape[1] != P or np.allclose(A.sum(0), 1, rtol=0, atol=1e-9):
+    if A.shape[1] != P or np.allclose(A.sum(0), 1, rtol=0, atol=rounding(A)):
         return
     limit = (A + np.eye(P)) / 2  # lazy, so that the powers converge; same stationary weights
     for _ in range(60):

@@ -9,7 +9,7 @@ from operator import index
 
 import numpy as np
 
-from .refusals import number, whole
+from .refusals import EXACT, apart, number, reals, rounding, whole
 
 TRIES = 1000  # random graphs drawn before we say that they do not connect
 
@@ -39,6 +39,11 @@ def from_edges(P, edges):
 
 def from_networkx(graph):
     """Mixing matrix with Metropolis weights of a networkx graph; worker p is its p-th node.
+
+    Nodes count in the order in which the graph holds them, list(graph.nodes): that in which they
+    were added, by themselves or by an edge, whatever their names are. A graph whose nodes are
+    numbers can be sorted first: sorted_graph = nx.Graph(); sorted_graph.add_nodes_from(sorted(
+    graph)); sorted_graph.add_edges_from(graph.edges).
 
     Raises ValueError for directed graphs, weighted edges, and all that from_edges() refuses.
     """
@@ -150,7 +155,7 @@ def erdos_renyi(P, probability, seed=0):
 def lazy(A):
     """(A + 1) / 2: everyone keeps half. No eigenvalue lies below 0, and the mean stays kept."""
     A = _square(A)
-    return (A + np.eye(A.shape[0])) / 2
+    return (A + np.eye(A.shape[0], dtype=A.dtype)) / 2
 
 
 def max_degree(A):
@@ -241,41 +246,39 @@ def spectral_gap(A):
 
 
 def check_mixing(A, workers=None):
-    """A as a float64 array, or a ValueError that says what is wrong with it."""
-    try:
-        if np.iscomplexobj(A):
-            raise TypeError("complex numbers")
-        A = np.array(A, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"A must be a matrix of real numbers, got {A!r}") from error
+    """A as a float64 array, or a ValueError that says what is wrong with it.
+
+    Rows sum to 1 up to 1e-9, or, where all entries are float32 numbers, up to 1e-6; A is returned
+    as it is.
+    """
+    A = reals(A, "A")
     if A.ndim != 2 or 0 in A.shape:
         raise ValueError(f"A is a matrix A[receiver, sender], got shape {A.shape}")
     if workers is not None and A.shape[1] != workers:
         raise ValueError(
             f"A of shape {A.shape} takes {A.shape[1]} workers, the state has {workers}"
         )
-    if not np.all(np.isfinite(A)):
-        raise ValueError(f"A holds NaN or infinity:\n{A}")
     if np.any(A < 0):
         i, j = np.argwhere(A < 0)[0]
         raise ValueError(
             f"A[{i}, {j}] = {A[i, j]:.4g}: gossip needs weighted averages, no entry below 0"
         )
-    sums = A.sum(1)
-    if np.any(np.abs(sums - 1) > 1e-9):
-        row = int(np.argmax(np.abs(sums - 1) > 1e-9))
+    off = np.abs(A.sum(1) - 1)
+    if np.any(off > EXACT) and np.any(off > rounding(A)):
+        row = int(np.argmax(off > rounding(A)))
         raise ValueError(
-            f"row {row} of A sums to {sums[row]:.5g}: gossip needs weighted averages, rows that "
-            "sum to 1"
+            f"row {row} of A sums to {apart(A[row].sum(), 1)[0]}: gossip needs weighted averages, "
+            "rows that sum to 1"
         )
     return A
 
 
 def _square(A):
+    """A checked, in float32 where its rows sum to 1 in float32 only: so will those made of it."""
     A = check_mixing(A)
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"a graph of workers has a square A, got shape {A.shape}")
-    return A
+    return A if np.all(np.abs(A.sum(1) - 1) <= EXACT) else A.astype(np.float32)
 
 
 def _with_own_weight(A):

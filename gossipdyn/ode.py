@@ -22,6 +22,7 @@ from scipy.integrate import LSODA
 from .generalisation import coefficients
 from .gossip import check_mixing, warn_of_drift
 from .order_parameters import Overlaps, check_fit, field_covariance
+from .refusals import number
 from .rounds import LARGEST_RISK, Diverged, Engine, watch
 
 LARGEST_GROWTH = 100  # of a propagator before its path starts again; costs four digits of sixteen
@@ -35,7 +36,6 @@ def drift(problem, x):
     :eq:`eq-drift`.
     """
     check_fit(problem, x)
-    check_fit(problem, x)
     G = _drift(problem, field_covariance(problem.T, x), coefficients(problem, x))
     K = x.v.shape[-1]
     return G[..., :K], G[..., K:]
@@ -48,7 +48,6 @@ def noise(problem, x):
     :eq:`eq-noise`.
     """
     check_fit(problem, x)
-    check_fit(problem, x)
     return _noise(problem, field_covariance(problem.T, x), coefficients(problem, x))
 
 
@@ -57,7 +56,6 @@ def rate(problem, x, coupling=None):
 
     x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). Equation :eq:`eq-flow`.
     """
-    check_fit(problem, x)
     check_fit(problem, x)
     if coupling is not None:
         coupling = _check_coupling(coupling)
@@ -184,11 +182,9 @@ def _advance(problem, x, source, now, times, *, rtol, atol, coupling):
 def _check_coupling(coupling):
     try:
         kappa, A = coupling
-        kappa = float(kappa)
     except (TypeError, ValueError) as error:
         raise ValueError(f"coupling is a pair (kappa, A), got {coupling!r}") from error
-    if not 0 <= kappa < np.inf:
-        raise ValueError(f"the coupling rate kappa is finite and from 0 up, got {kappa}")
+    kappa = number(kappa, "the coupling rate kappa", 0)
     A = check_mixing(A)
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"coupling needs a square A, got shape {A.shape}")

@@ -6,7 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from .refusals import check_problem, flag, whole
+from .problem import check_problem, overlaps_of_teacher
+from .refusals import (
+    COARSE,
+    EXACT,
+    apart,
+    flag,
+    frozen,
+    reals,
+    rounding,
+    through_constructor,
+    whole,
+)
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
@@ -21,9 +32,11 @@ class Overlaps:
     R : (..., P, K, M) student-teacher overlaps w^p_k.w*_m / N.
     v : (..., P, K) second layers.
 
-    A leading axis counts runs. Arrays are float64 and read-only; float32 input is promoted.
-    `worker_axes` names the axes that gossip acts on. Raises ValueError for shapes that do not fit,
-    NaN, or a Q that is not symmetric. Chapter `teacher_student`, equation :eq:`eq-overlaps`;
+    A leading axis counts runs. Arrays become float64 and read-only. Of a float32 Q whose mirrored
+    places differ by its rounding (1e-6 of the largest entry) the mean is taken. `worker_axes` names
+    the axes that gossip acts on. Raises ValueError for shapes that do not fit, for what is no array
+    of finite real numbers (booleans and masked entries are none), and for a Q that is not
+    symmetric. Chapter `teacher_student`, equation :eq:`eq-overlaps`;
     Saad & Solla (1995).
     """
 
@@ -33,9 +46,7 @@ class Overlaps:
     worker_axes: ClassVar = {"Q": (-4, -2), "R": (-3,), "v": (-2,)}
 
     def __post_init__(self):
-        for f in fields(self):
-            object.__setattr__(self, f.name, _frozen_array(getattr(self, f.name), f.name))
-        Q, R, v = self.Q, self.R, self.v
+        Q, R, v = reals(self.Q, "Q"), frozen(self.R, "R"), frozen(self.v, "v")
         if v.ndim < 2 or R.ndim < 3 or R.shape[:-1] != v.shape or Q.shape != v.shape + v.shape[-2:]:
             raise ValueError(
                 f"Q (..., P, K, P, K), R (..., P, K, M) and v (..., P, K) disagree: got shapes "
@@ -45,18 +56,25 @@ class Overlaps:
             raise ValueError(
                 f"workers, students and teacher units count from 1 up, got R of shape {R.shape}"
             )
-        mirrored = _mirrored(Q)
-        if not np.all(np.abs(Q - mirrored) <= 1e-9 * np.max(np.abs(Q), initial=0)):
-            worst = np.unravel_index(np.argmax(np.abs(Q - mirrored)), Q.shape)
-            raise ValueError(
-                f"Q is not symmetric: {Q[worst]:.6g} at {tuple(map(int, worst))} against "
-                f"{mirrored[worst]:.6g} in the mirrored place; Q holds w_k.w_l / N, give both alike"
-            )
+        mirrored, scale = _mirrored(Q), np.max(np.abs(Q), initial=0)
+        off = np.abs(Q - mirrored)
+        if np.any(off > EXACT * scale):
+            worst = np.unravel_index(np.argmax(off), Q.shape)
+            if off[worst] > rounding(Q) * scale:
+                here, there = apart(Q[worst], mirrored[worst])
+                raise ValueError(
+                    f"Q is not symmetric: {here} at {tuple(map(int, worst))} against {there} in "
+                    "the mirrored place; Q holds w_k.w_l / N, give both alike"
+                )
+            Q = (Q + mirrored) / 2
+        Q.setflags(write=False)
+        for name, array in (("Q", Q), ("R", R), ("v", v)):
+            object.__setattr__(self, name, array)
 
     @classmethod
     def single(cls, Q, R, v):
         """Overlaps of one worker (P = 1): Q (K, K), R (K, M), v (K,)."""
-        Q, R, v = (_frozen_array(a, name) for a, name in zip((Q, R, v), "QRv", strict=True))
+        Q, R, v = (reals(a, name) for a, name in zip((Q, R, v), "QRv", strict=True))
         if v.ndim != 1 or R.ndim != 2 or R.shape[0] != v.size or Q.shape != 2 * v.shape:
             raise ValueError(
                 f"one worker has Q (K, K), R (K, M) and v (K,): got shapes {Q.shape}, {R.shape} "
@@ -66,6 +84,8 @@ class Overlaps:
 
     def __eq__(self, other):
         return _equal(self, other)
+
+    __reduce__ = through_constructor
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +98,9 @@ class Weights:
     v : (..., P, K) second layers.
     W_star : (..., M, N) first layer of the teacher, with the same leading axes.
 
-    Arrays are NumPy's or torch tensors (inside sgd). Raises ValueError for shapes that do not fit.
+    Arrays are NumPy's, float32 or float64 and read-only (whatever else is real becomes float64), or
+    all three are torch tensors, float32 or float64, on one device. Raises ValueError for shapes
+    that do not fit, for tensors of other types, and for what is no array of finite real numbers.
     """
 
     W: np.ndarray
@@ -87,9 +109,12 @@ class Weights:
     worker_axes: ClassVar = {"W": (-3,), "v": (-2,)}
 
     def __post_init__(self):
-        for f in fields(self):
-            if not hasattr(getattr(self, f.name), "new_tensor"):
-                object.__setattr__(self, f.name, _frozen_array(getattr(self, f.name), f.name, None))
+        given = [getattr(self, f.name) for f in fields(self)]
+        if any(hasattr(a, "new_tensor") for a in given):
+            _check_tensors(given)
+        else:
+            for f, a in zip(fields(self), given, strict=True):
+                object.__setattr__(self, f.name, frozen(a, f.name, narrow=True))
         W, v, W_star = (tuple(a.shape) for a in (self.W, self.v, self.W_star))
         if len(W) < 3 or v != W[:-1] or W_star[:-2] + W_star[-1:] != W[:-3] + W[-1:]:
             raise ValueError(
@@ -100,12 +125,34 @@ class Weights:
     def __eq__(self, other):
         return _equal(self, other)
 
+    __reduce__ = through_constructor
+
+
+def _check_tensors(given):
+    """Refuse W, v, W_star that torch cannot compute with as weights."""
+    kinds = {type(a).__name__ if not hasattr(a, "new_tensor") else str(a.device) for a in given}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"W, v and W_star are torch tensors on one device, or none is, got {', '.join(kinds)}"
+        )
+    for name, a in zip(("W", "v", "W_star"), given, strict=True):
+        if str(a.dtype) not in ("torch.float32", "torch.float64"):
+            raise ValueError(
+                f"{name} is a tensor of {a.dtype}, weights are float32 or float64: "
+                f"give {name}.float() or {name}.double(), or choose what else it is to become"
+            )
+        if str(a.layout) != "torch.strided" or a.is_meta:
+            raise ValueError(f"{name} is a tensor without its numbers side by side, got {a!r}")
+        if not bool(a.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinity: {a}")
+
 
 def overlaps(w):
     """The overlaps of weights, accumulated in float64: the vertical arrow of the drawing.
 
     w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.
-    Chapter `teacher_student`, equation :eq:`eq-overlaps`.
+    They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...) does. Chapter
+    `teacher_student`, equation :eq:`eq-overlaps`.
     """
     if not isinstance(w, Weights):
         raise ValueError(f"overlaps are taken of gossipdyn.Weights, got {type(w).__name__}")
@@ -141,16 +188,43 @@ def gram(T, x):
     return np.block([[x.Q.reshape(*runs, P * K, P * K), R], [np.swapaxes(R, -1, -2), T]])
 
 
+def check_state(x):
+    """Refuse what is no Overlaps."""
+    if not isinstance(x, Overlaps):
+        raise ValueError(
+            f"expected gossipdyn.Overlaps, got {type(x).__name__}; gossipdyn.overlaps(w) makes "
+            "them of Weights"
+        )
+
+
 def check_fit(problem, x):
     """Refuse what is no Problem or no Overlaps, or an x that does not fit the problem's teacher."""
     check_problem(problem)
-    if not isinstance(x, Overlaps):
-        raise ValueError(f"expected gossipdyn.Overlaps, got {type(x).__name__}")
+    check_state(x)
     M = x.R.shape[-1]
     if M != problem.T.shape[0]:
         raise ValueError(
             f"R of shape {x.R.shape} speaks of {M} teacher units, the problem's T has shape "
             f"{problem.T.shape}: R is (..., P, K, M)"
+        )
+
+
+def check_teacher(problem, w):
+    """Refuse Weights whose teacher rows do not have the problem's T, to the rounding of W*."""
+    check_problem(problem)
+    T = overlaps_of_teacher(w)
+    if T.shape[-2:] != problem.T.shape:
+        raise ValueError(
+            f"W_star of shape {tuple(w.W_star.shape)} has {T.shape[-1]} teacher units, the "
+            f"problem's T has shape {problem.T.shape}: W_star is (..., M, N)"
+        )
+    off = np.abs(T - problem.T)
+    if np.any(off > (COARSE if w.W_star.dtype.itemsize < 8 else EXACT) * np.abs(T).max()):
+        worst = np.unravel_index(np.argmax(off), T.shape)
+        here, there = apart(T[worst], problem.T[worst[-2:]])
+        raise ValueError(
+            f"W_star has {here} at {tuple(map(int, worst))} of its overlaps W* W*^T / N, the "
+            f"problem's T {there}: make the problem of the weights, Problem.from_weights(w, ...)"
         )
 
 
@@ -248,7 +322,7 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
     check_dimension(N, M, "random_start", rows="M")
     if not isinstance(scale, Real) or not np.isfinite(scale) or scale < 0:
         raise ValueError(f"scale is a standard deviation, finite and from 0 up, got {scale!r}")
-    v = np.ones(students) if v is None else _frozen_array(v, "v")
+    v = np.ones(students) if v is None else reals(v, "v")
     if v.shape != (students,):
         raise ValueError(f"{students} students need v of shape ({students},), got {v.shape}")
     independent = 1 if shared else workers
@@ -274,7 +348,6 @@ def cosines(problem, x):
     A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
     """
     check_fit(problem, x)
-    check_fit(problem, x)
     student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
     teacher = np.sqrt(np.diagonal(problem.T))
 
@@ -287,7 +360,7 @@ def cosines(problem, x):
 
 def as_numpy(a):
     """A torch tensor, on whatever device, or a NumPy array, as a NumPy array."""
-    return a.cpu().numpy() if hasattr(a, "cpu") else a
+    return a.detach().cpu().numpy() if hasattr(a, "cpu") else a
 
 
 def _mirrored(Q):
@@ -295,21 +368,7 @@ def _mirrored(Q):
     return np.moveaxis(Q, (-4, -3), (-2, -1))
 
 
-def _frozen_array(a, name, dtype=float):
-    try:
-        if np.iscomplexobj(a):
-            raise TypeError("complex numbers")
-        a = np.array(a, dtype=dtype)
-        finite = np.all(np.isfinite(a))
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of real numbers, got {a!r}") from error
-    if not finite:
-        raise ValueError(f"{name} holds NaN or infinity: {a}")
-    a.setflags(write=False)
-    return a
-
-
 def _equal(a, b):
     return type(a) is type(b) and all(
-        np.array_equal(getattr(a, f.name), getattr(b, f.name)) for f in fields(a)
+        np.array_equal(*(as_numpy(getattr(x, f.name)) for x in (a, b))) for f in fields(a)
     )

@@ -9,7 +9,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from .ode import Coordinates
-from .order_parameters import Overlaps, check_overlaps
+from .order_parameters import Overlaps, check_overlaps, check_state
+from .refusals import number, reals
 from .trajectory import check_trajectory
 
 
@@ -20,6 +21,7 @@ def symmetric(x):
     unit. The family is kept by the flow when the teacher's units are alike. x : Overlaps, leading
     axes pass through; all workers' students are permuted alike. Chapter `plateau`.
     """
+    check_state(x)
     K = x.v.shape[-1]
     same = np.einsum("...pkqk->...pq", x.Q) / K
     other = (x.Q.sum((-3, -1)) - K * same) / max(K * (K - 1), 1)
@@ -37,6 +39,7 @@ def asymmetry(x):
     |u| / 2 with u = R_11 + R_22 - R_12 - R_21. x : Overlaps. Chapter `plateau`, equation
     :eq:`eq-asymmetry`.
     """
+    check_state(x)
     R = x.R - x.R.mean(-1, keepdims=True)
     return np.linalg.norm(R - R.mean(-2, keepdims=True), axis=(-2, -1))
 
@@ -70,7 +73,7 @@ def escape(problem, x0, record):
     Raises ValueError for several workers, K or M below 2, and a teacher whose units differ.
     Chapter `plateau`, equation :eq:`eq-local-rate`; derived in the book.
     """
-    record = np.array(record, dtype=float)
+    record = reals(record, "record")
     if record.ndim != 1 or not record.size or record[0] < 0 or not np.all(np.diff(record) > 0):
         raise ValueError(f"record is a list of times in alpha that ascend from 0 up, got {record}")
     path, both = _symmetric_flow(problem, x0, max(record[-1], 1.0), t_eval=record)
@@ -90,6 +93,10 @@ def plateau_length(problem, x0, threshold=0.1):
     Raises ValueError for an x0 without asymmetry (the flow never leaves), one that does not escape,
     and what escape() refuses. Chapter `plateau`, equation :eq:`eq-plateau-length`.
     """
+    check_overlaps(problem, x0)
+    threshold = number(threshold, "threshold", 0)
+    if problem.eta == 0:
+        raise ValueError("with eta=0 no first layer learns: a plateau needs eta above 0")
     start = float(asymmetry(x0).max())
     if start == 0:
         raise ValueError("x0 has no asymmetry: from there the flow stays symmetric for ever")

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from .gaussian import ROUNDING, Activation
-from .refusals import number
+from .refusals import EXACT, apart, frozen, number, reals, rounding, through_constructor
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,14 +24,17 @@ class Problem:
     activation : Activation, such as gossipdyn.erf.
     v_star : (M,) second layer of the teacher.
     T : (M, M) overlaps of the teacher's rows, W* W*^T / N.
-    eta : learning rate of the first layer, above 0 (nn.MSELoss has no factor 1/2: its lr is eta/2).
-    eta_v : learning rate of the second layer; 0 keeps v fixed.
+    eta : learning rate of the first layer (nn.MSELoss has no factor 1/2: its lr is eta/2); 0 keeps
+        W fixed.
+    eta_v : learning rate of the second layer; 0 keeps v fixed. One of the two is above 0.
     sigma : standard deviation of the label noise (not its variance).
     batch : fresh samples per step and worker.
     weight_decay : rate of decay, see the two lines above.
 
-    Raises ValueError for anything else. Chapter `teacher_student`, equation :eq:`eq-sgd`;
-    Saad & Solla (1995), Goldt et al. (2019).
+    Arrays become float64 and read-only. Of a float32 T whose two triangles differ by its rounding
+    (1e-6 of the largest entry) the mean is taken. Raises ValueError for anything else, masked
+    entries and booleans among it. Chapter `teacher_student`, equation :eq:`eq-sgd`; Saad & Solla
+    (1995), Goldt et al. (2019).
     """
 
     activation: Activation
@@ -49,7 +52,7 @@ class Problem:
                 f"activation is a gossipdyn.Activation such as gossipdyn.erf, "
                 f"got {self.activation!r}"
             )
-        v_star, T = (_frozen_array(getattr(self, name), name) for name in ("v_star", "T"))
+        v_star, T = frozen(self.v_star, "v_star"), reals(self.T, "T")
         if v_star.ndim != 1 or v_star.size == 0:
             raise ValueError(
                 f"v_star has shape (M,), one weight a teacher unit, got {v_star.shape}"
@@ -58,12 +61,17 @@ class Problem:
             raise ValueError(
                 f"v_star of shape {v_star.shape} needs T of shape {2 * v_star.shape}, got {T.shape}"
             )
-        if not np.all(np.abs(T - T.T) <= 1e-9 * np.abs(T).max()):
-            m, n = np.unravel_index(np.argmax(np.abs(T - T.T)), T.shape)
-            raise ValueError(
-                f"T is not symmetric: {T[m, n]:.6g} at ({m}, {n}) against {T[n, m]:.6g} at "
-                f"({n}, {m}); T holds w*_m.w*_n / N, give both alike"
-            )
+        off = np.abs(T - T.T)
+        if np.any(off > EXACT * np.abs(T).max()):
+            m, n = np.unravel_index(np.argmax(off), T.shape)
+            if off[m, n] > rounding(T) * np.abs(T).max():
+                here, there = apart(T[m, n], T[n, m])
+                raise ValueError(
+                    f"T is not symmetric: {here} at ({m}, {n}) against {there} at ({n}, {m}); "
+                    "T holds w*_m.w*_n / N, give both alike"
+                )
+            T = (T + T.T) / 2
+        T.setflags(write=False)
         eigenvalues = np.linalg.eigvalsh(T)
         if eigenvalues[0] < -ROUNDING * abs(eigenvalues[-1]):
             raise ValueError(
@@ -73,13 +81,41 @@ class Problem:
         object.__setattr__(self, "v_star", v_star)
         object.__setattr__(self, "T", T)
         for name in ("eta", "eta_v", "sigma", "weight_decay"):
-            object.__setattr__(self, name, _rate(getattr(self, name), name))
-        if self.eta == 0:
-            raise ValueError("eta is 0, then nothing is learnt: use a learning rate above 0")
-        batch = _rate(self.batch, "batch")
+            object.__setattr__(self, name, number(getattr(self, name), name, 0))
+        if self.eta == self.eta_v == 0:
+            raise ValueError(
+                "eta is 0 and eta_v is 0, then nothing is learnt: use a learning rate above 0"
+            )
+        batch = number(self.batch, "batch", 0)
         if batch < 1 or batch != int(batch):
             raise ValueError(f"batch counts samples, a whole number from 1 up, got {self.batch!r}")
         object.__setattr__(self, "batch", int(batch))
+
+    @classmethod
+    def from_weights(cls, w, activation, **others):
+        """The Problem whose teacher has the first layer of the Weights w: T = W* W*^T / N.
+
+        others : v_star and, where they are not to be the defaults, eta, eta_v, sigma, batch and
+        weight_decay. T is summed in float64. Raises ValueError for what is no Weights, for runs
+        with different teachers, and for all that Problem refuses.
+        """
+        if not hasattr(w, "W_star"):
+            raise ValueError(f"from_weights takes gossipdyn.Weights, got {type(w).__name__}")
+        unknown = [name for name in others if name not in {f.name for f in fields(cls)} - {"T"}]
+        if unknown or "v_star" not in others:
+            raise ValueError(
+                "from_weights needs v_star, and takes the other fields of a Problem but T, got "
+                f"{', '.join(others) or 'none'}"
+            )
+        T = overlaps_of_teacher(w)
+        first = T.reshape(-1, *T.shape[-2:])[0]
+        if np.any(np.abs(T - first) > EXACT * np.abs(T).max()):
+            run = int(np.argwhere(np.abs(T - first) > EXACT * np.abs(T).max())[0][0])
+            raise ValueError(
+                f"the runs have different teachers, a Problem has one T: run {run} has\n{T[run]}\n"
+                f"the first run\n{first}"
+            )
+        return cls(activation=activation, T=first, **others)
 
     @property
     def M(self):
@@ -94,19 +130,19 @@ class Problem:
             for f in fields(self)
         )
 
-
-def _frozen_array(a, name):
-    try:
-        if np.iscomplexobj(a):
-            raise TypeError("complex numbers")
-        a = np.array(a, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of real numbers, got {a!r}") from error
-    if not np.all(np.isfinite(a)):
-        raise ValueError(f"{name} holds NaN or infinity: {a}")
-    a.setflags(write=False)
-    return a
+    __reduce__ = through_constructor
 
 
-def _rate(x, name):
-    return number(x, name, 0)
+def overlaps_of_teacher(w):
+    """W* W*^T / N of Weights, summed in float64: (..., M, M)."""
+    W_star = reals(w.W_star, "W_star")
+    return W_star @ W_star.swapaxes(-1, -2) / W_star.shape[-1]
+
+
+def check_problem(problem):
+    """Refuse what is no Problem."""
+    if not isinstance(problem, Problem):
+        raise ValueError(
+            f"expected a gossipdyn.Problem, got {problem!r} of the class "
+            f"{type(problem).__module__}.{type(problem).__qualname__}"
+        )

@@ -1,8 +1,11 @@
-"""The refusals that modules of all floors share."""
+"""The refusals that modules of all floors share, and the conversions that they guard."""
 
+from dataclasses import fields
 from numbers import Real
 
 import numpy as np
+
+EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
 
 
 def whole(n, name, least=0):
@@ -14,7 +17,7 @@ def whole(n, name, least=0):
 
 def number(x, name, least=-np.inf):
     """x as a float, or a ValueError: it is `name`, finite, from `least` up."""
-    if isinstance(x, bool) or not isinstance(x, Real) or not least <= x < np.inf:
+    if isinstance(x, bool) or not isinstance(x, Real) or not least <= x <= np.finfo(float).max:
         range_ = "" if least == -np.inf else f" from {least:g} up"
         raise ValueError(f"{name} is a finite number{range_}, got {x!r}")
     return float(x)
@@ -27,7 +30,75 @@ def flag(x, name):
     return bool(x)
 
 
-def check_problem(problem):
-    """Refuse what is no Problem. (By its name: the class stands on a higher floor.)"""
-    if type(problem).__name__ != "Problem":
-        raise ValueError(f"expected a gossipdyn.Problem, got {problem!r}")
+def reals(a, name, narrow=False):
+    """a as a new float64 array, or a ValueError: `name` is an array of finite real numbers.
+
+    Integers and floats of every width and byte order, from NumPy, pandas, lists, or torch tensors
+    on any device (read without their graph). narrow : whether float32 stays float32.
+    """
+    if _is_masked(a):
+        raise ValueError(
+            f"{name} has masked entries, which are no numbers: fill them or leave them out, got {a}"
+        )
+    try:
+        given = _given(a)
+        kind = np.float32 if narrow and given.dtype.newbyteorder("=") == np.float32 else float
+        with np.errstate(over="ignore"):  # a longdouble beyond float64 is told as infinity
+            numbers = np.array(given, dtype=kind, order="C", subok=False)
+    except Exception as error:  # each foreign array's own conversion raises its own
+        reason = str(error).split("\n")[0]
+        raise ValueError(f"{name} must be an array of real numbers, got {a!r}: {reason}") from error
+    if not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name} holds NaN or infinity: {numbers}")
+    return numbers
+
+
+def frozen(a, name, narrow=False):
+    """reals() that nobody can write to, for records."""
+    numbers = reals(a, name, narrow)
+    numbers.setflags(write=False)
+    return numbers
+
+
+def _is_masked(a):
+    if isinstance(a, list | tuple):
+        return any(map(_is_masked, a))
+    return bool(np.ma.is_masked(a))
+
+
+def _given(a):
+    """a as an array of whatever real numbers it holds, or a TypeError."""
+    if hasattr(a, "new_tensor"):
+        a = a.detach().cpu()
+        a = (a.double() if a.is_floating_point() else a).numpy()
+    a = np.asarray(a)
+    if a.dtype == object and not all(isinstance(x, Real) and type(x) is not bool for x in a.flat):
+        raise TypeError("some entries are no numbers")
+    if a.dtype.kind not in "iufO":
+        raise TypeError(f"its entries are of the type {a.dtype}")
+    return a
+
+
+def rounding(a):
+    """What counts as rounding in the float64 array `a`: more where all entries are float32's."""
+    return COARSE if np.array_equal(a, as_float32(a)) else EXACT
+
+
+def as_float32(a):
+    """A number or an array rounded to float32, infinite beyond its range."""
+    with np.errstate(over="ignore"):
+        return np.asarray(a, dtype=np.float32)
+
+
+def apart(a, b, least=5):
+    """Two numbers as text, in the fewest digits, `least` or more, that tell them apart."""
+    for digits in range(least, 18):
+        texts = f"{a:.{digits}g}", f"{b:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
+def through_constructor(record):
+    """__reduce__ of a dataclass: its copies and pickles are made, and checked, by its class."""
+    return type(record), tuple(getattr(record, f.name) for f in fields(record))

@@ -14,8 +14,16 @@ from tqdm import tqdm
 
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
-from .order_parameters import Overlaps, Weights, as_numpy, check_overlaps, overlaps
-from .refusals import check_problem, flag, number
+from .order_parameters import (
+    Overlaps,
+    Weights,
+    as_numpy,
+    check_overlaps,
+    check_teacher,
+    overlaps,
+)
+from .problem import check_problem
+from .refusals import apart, as_float32, flag, number, reals
 from .storage import read_checkpoint, write_checkpoint
 from .trajectory import KEPT, Trajectory, same
 
@@ -89,6 +97,8 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
             f"x0 has {x0.v.ndim - 2} leading axes, v of shape {x0.v.shape}: a run takes one "
             "axis of runs at most, reshape it"
         )
+    if isinstance(x0, Weights):
+        check_teacher(problem, x0)
     check_overlaps(problem, x0 if isinstance(x0, Overlaps) else overlaps(x0))
     rounds, start = _schedule(rounds, x0.v.shape[-2]), number(start, "start, the alpha of x0,")
     ends = flag(ends, "ends")
@@ -96,7 +106,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     asked = {
         "x0": x0,
         "rounds": rounds,
-        "record": None if record is None else np.array(record, dtype=float),
+        "record": None if record is None else reals(record, "record"),
         "ends": ends,
         "keep": _names(keep),
         "start": start,
@@ -290,11 +300,12 @@ def _parts(leg):
 
 
 def _steps(period, N):
-    """A period as a whole number of steps."""
+    """A period as a whole number of steps; float32 holds it where that many steps round to it."""
     steps = round(period * N)
-    if abs(period * N - steps) > SAME_TIME * N:
+    if abs(period * N - steps) > SAME_TIME * N and as_float32(steps / N) != period:
+        exact, whole = apart(period * N, steps, 6)
         raise ValueError(
-            f"{period:.6g} in alpha is {period * N:.6g} steps at N={N}; use a multiple of "
+            f"{period:.9g} in alpha is {exact} steps at N={N}, not {whole}; use a multiple of "
             f"1/N = {1 / N:.6g}"
         )
     return steps
@@ -304,22 +315,22 @@ def _record(record, start, end):
     """The recorded times as a list of ascending floats, each time once."""
     if record is None:
         return []
-    try:
-        if np.iscomplexobj(record):
-            raise TypeError("complex numbers")
-        times = np.array(record, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"record is a list of times in alpha, got {record!r}") from error
-    if times.ndim != 1 or not np.all(np.isfinite(times)):
-        raise ValueError(f"record is a list of finite times in alpha, got {record!r}")
+    times = reals(record, "record, the list of times in alpha,")
+    if times.ndim != 1:
+        raise ValueError(f"record is a list of times in alpha, got {record!r}")
     if np.any(np.diff(times) < 0):
         i = int(np.argmax(np.diff(times) < 0))
-        raise ValueError(f"recorded times ascend, got {times[i]:.6g} before {times[i + 1]:.6g}")
-    if times.size and (times[0] < start - SAME_TIME or times[-1] > end + SAME_TIME):
-        outside = times[0] if times[0] < start - SAME_TIME else times[-1]
-        raise ValueError(
-            f"recorded time {outside:.6g} lies outside the run, from {start:.6g} to {end:.6g}"
-        )
+        early, late = apart(times[i + 1], times[i], 6)
+        raise ValueError(f"recorded times ascend, got {late} before {early}")
+    for edge in (start, end):  # which float32 holds no better
+        times[times == as_float32(edge)] = edge
+    for edge, outside in ((start, times < start - SAME_TIME), (end, times > end + SAME_TIME)):
+        if np.any(outside):
+            time, edge = apart(times[outside][0], edge, 6)
+            raise ValueError(
+                f"recorded time {time} lies outside the run, from {start:.6g} to {end:.6g}: "
+                f"beyond {edge}"
+            )
     fresh = np.diff(times, prepend=-np.inf) > SAME_TIME
     return times[fresh].tolist()
 

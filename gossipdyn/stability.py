@@ -13,7 +13,8 @@ from .generalisation import risk
 from .gossip import apply_mixing, check_mixing
 from .ode import Coordinates, drift, noise
 from .order_parameters import Overlaps, check_overlaps
-from .refusals import check_problem, number
+from .problem import check_problem
+from .refusals import number, rounding
 
 ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
@@ -38,12 +39,13 @@ def fixed_point(problem, near, within=None, round=None):
     unit = np.eye(coordinates.size)
     if round is None:
         tolerance = 1e-11
+        eta = problem.eta or problem.eta_v  # the unit of rates
 
         def mismatch(y):
-            return coordinates.rate(y) / problem.eta
+            return coordinates.rate(y) / eta
 
         def jacobian(y):
-            return coordinates.jacobian(y) / problem.eta
+            return coordinates.jacobian(y) / eta
     else:
         tolerance = 1e-8  # the integration's own, 1e-10, grows along unstable directions
 
@@ -138,7 +140,12 @@ def _coordinates(problem, x, round):
             raise ValueError("a round trains for a period above 0, got 0")
         if not callable(A):
             A = check_mixing(A, len(x.v))
-            if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=1e-9, atol=0):
+            if len(A) != len(x.v):
+                raise ValueError(
+                    f"A of shape {A.shape} would turn {len(x.v)} workers into {len(A)}: a state "
+                    "that comes back to itself needs a square A"
+                )
+            if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=rounding(A), atol=0):
                 raise ValueError(
                     "mixing changes the second layers of these workers, which differ and are not "
                     "trained (eta_v=0): give all workers the same v, or train it"
@@ -266,6 +273,11 @@ def noise_floor(problem, x):
     Raises ValueError where x is not perfect or not stable. Chapter `noise_and_width`, equation
     :eq:`eq-noise-floor`; Goldt et al. (2019) at first order in eta, beyond it derived in the book.
     """
+    check_problem(problem)
+    if problem.eta == 0:
+        raise ValueError(
+            "with eta=0 the first layer does not learn: a noise floor needs eta above 0"
+        )
     decay, scatter, label, H = _errors(problem, x)
     balance = decay - scatter
     if np.linalg.eigvals(balance).real.min() < -1e-7 * np.abs(decay).max():

@@ -1,9 +1,11 @@
 """Trajectory: what every engine returns."""
 
 import json
+import tomllib
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +15,22 @@ from .problem import Problem
 from .refusals import number
 from .storage import atomically
 
-VERSION = metadata.version("gossipdyn")
+
+def _version():
+    """The version of this very code: that of the checkout it stands in, or of what is installed."""
+    try:
+        project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
+        if project["project"]["name"] == "gossipdyn":
+            return project["project"]["version"]
+    except (OSError, ValueError, KeyError):
+        pass
+    try:
+        return metadata.version("gossipdyn")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _version()
 FORMAT = 1  # of saved files
 KEPT = ("Q", "R", "v", "risk", "mean_risk")
 

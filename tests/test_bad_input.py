@@ -24,7 +24,7 @@ I2 = np.eye(2)
 NAN = np.diag([1.0, np.nan])
 PROBLEM = gd.Problem(activation=gd.erf, v_star=[1, 1], T=I2)
 X = gd.Overlaps.single(Q=0.5 * I2, R=0.3 * I2, v=[1, 1])
-TWO = gd.mix(np.ones((2, 1)), X)
+TWO, THREE = gd.mix(np.ones((2, 1)), X), gd.mix(np.ones((3, 1)), X)
 ONE = gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1])
 W = gd.lift(PROBLEM, X, 10)
 WIDE = gd.Overlaps.single(Q=I2, R=np.zeros((2, 3)), v=[1, 1])
@@ -61,6 +61,32 @@ def runs_of(x, axes):
 def start(**change):
     options = {"problem": PROBLEM, "workers": 1, "students": 2, "N": 10} | change
     return lambda: gd.random_start(**options)
+
+
+def two_teachers():
+    w = gd.lift(PROBLEM, runs_of(X, (2,)), 10)
+    return replace(w, W_star=w.W_star * np.array([1, 1.1])[:, None, None])
+
+
+class Foreign:
+    """Not ours, but with fields of a Problem."""
+
+    activation, v_star, T = gd.erf, np.ones(2), I2
+
+
+class tensors:
+    """Weights of torch tensors, made only when their test runs."""
+
+    def __init__(self, dtype="float64", change=lambda a: a, names=("W", "v", "W_star")):
+        self.dtype, self.change, self.names = dtype, change, names
+
+    def __call__(self):
+        torch = pytest.importorskip("torch")
+        kind = getattr(torch, self.dtype)
+        return gd.Weights(**{
+            name: self.change(torch.tensor(a.copy()).to(kind)) if name in self.names else a
+            for name, a in vars(W).items()
+        })  # fmt: skip
 
 
 class sgd:
@@ -101,7 +127,27 @@ REFUSALS = [
     ("v_star with infinity", problem(v_star=[1, np.inf]), "v_star", "inf"),
     ("T of words", problem(T="identity"), "T must be an array of real numbers", "'identity'"),
     ("T complex", problem(T=1j * I2), "T must be an array of real numbers", "1.j"),
-    ("eta of 0", problem(eta=0), "eta is 0", "above 0"),
+    ("nothing to learn", problem(eta=0), "eta is 0", "eta_v is 0", "above 0"),
+    ("T of booleans", problem(T=I2 > 0), "T must be an array of real numbers", "bool"),
+    ("v_star of text", problem(v_star=["1", "1"]), "v_star", "real numbers", "['1', '1']"),
+    ("v_star masked", problem(v_star=np.ma.array([1, 2], mask=[1, 0])), "v_star", "masked", "--"),
+    ("T of masked rows", problem(T=[np.ma.array([1, 0], mask=[0, 1]), [0, 1]]), "T has masked"),
+    ("T off by 2e-8", problem(T=[[1, 0.1], [0.1 + 2e-8, 1]]), "0.1 at", "0.10000002 at"),
+    ("a teacher of no weights", lambda: gd.Problem.from_weights(X, gd.erf, v_star=[1]), "Overlaps"),
+    ("weights without v_star", lambda: gd.Problem.from_weights(W, gd.erf, eta=1), "v_star", "eta"),
+    (
+        "weights with a T",
+        lambda: gd.Problem.from_weights(W, gd.erf, v_star=[1, 1], T=I2),
+        "but T",
+        "v_star, T",
+    ),
+    (
+        "weights of two teachers",
+        lambda: gd.Problem.from_weights(two_teachers(), gd.erf, v_star=[1, 1]),
+        "run 1 has",
+        "1.21",
+    ),
+    ("a foreign Problem", lambda: gd.risk(Foreign(), X), "gossipdyn.Problem", "Foreign"),
     ("eta of words", problem(eta="0.5"), "eta", "'0.5'"),
     ("eta an array", problem(eta=[0.5]), "eta", "[0.5]"),
     ("eta complex", problem(eta=1j), "eta", "1j"),
@@ -156,6 +202,33 @@ REFUSALS = [
         "(1, 2, 5)",
         "(1, 3)",
     ),
+    (
+        "a teacher that is not the problem's",
+        lambda: gd.diagnose(W, I2[:1, :1], problem=replace(PROBLEM, T=[[1, 0.25], [0.25, 1]])),
+        "(0, 1)",
+        "0.25",
+        "from_weights",
+    ),
+    (
+        "SGD of another teacher's weights",
+        run(engine=CHAIN, x0=W, problem=replace(PROBLEM, T=I2 * (1 + 1e-7))),
+        "1.0000001",
+        "from_weights",
+    ),
+    (
+        "weights of more teacher units",
+        lambda: gd.diagnose(W, I2[:1, :1], problem=replace(PROBLEM, v_star=[1], T=[[1]])),
+        "(2, 10)",
+        "(1, 1)",
+    ),
+    *(
+        (f"weights of {dtype}", tensors(dtype=dtype), f"W is a tensor of torch.{dtype}", "float32")
+        for dtype in ("int64", "bool", "complex64", "float16", "bfloat16")
+    ),
+    ("tensors with NaN", tensors(change=lambda a: a * np.nan), "W holds NaN", "nan"),
+    ("tensors without numbers", tensors(change=lambda a: a.to("meta")), "W", "device='meta'"),
+    ("a tensor among arrays", tensors(names="W"), "ndarray", "cpu"),
+    ("W masked", lambda: replace(W, W=np.ma.masked_less(W.W, 0)), "W has masked entries", "--"),
     ("W with NaN", lambda: replace(W, W=np.full((1, 2, 10), np.nan)), "W", "nan"),
     ("W complex", lambda: replace(W, W=W.W * 1j), "W must be an array of real numbers", "j"),
     ("overlaps of overlaps", lambda: gd.overlaps(X), "gossipdyn.Weights", "Overlaps"),
@@ -219,6 +292,12 @@ REFUSALS = [
     ("A as a vector", mix([0.5, 0.5]), "matrix", "(2,)"),
     ("A with NaN", mix(NAN), "A", "nan"),
     ("A by name", mix("ring"), "real numbers", "'ring'"),
+    ("A of a sum beside 1", mix([[0.5, 0.5 + 1e-8], [0.5, 0.5]]), "sums to 1.00000001:"),
+    ("A in half precision", mix(np.full((3, 3), 1 / 3, "f2"), THREE), "row 0", "0.99976"),
+    ("A of booleans", mix(I2 > 0), "A must be an array of real numbers", "bool"),
+    ("A masked", mix(np.ma.masked_equal(I2, 1)), "A has masked entries"),
+    ("matched gossip of arrays", lambda: gd.matched(I2)(I2), "Overlaps or Weights", "ndarray"),
+    ("a Matched of a rectangle", lambda: gd.Matched([[0.5, 0.5]], False, 0.1), "square", "(1, 2)"),
     ("A complex", mix(1j * I2), "real numbers", "1.j"),
     ("arguments exchanged", lambda: gd.mix(TWO, I2), "Overlaps or Weights", "ndarray"),
     ("a trajectory for a state", mix([[1]], T), "Overlaps or Weights", "Trajectory"),
@@ -278,10 +357,13 @@ REFUSALS = [
     ("a start that is no number", run(start=np.nan), "start", "nan"),
     ("times out of order", run(record=[0.1, 0.5, 0.3]), "0.5 before 0.3"),
     ("a time before the start", run(record=[2], start=3.0), "2", "from 3 to 4"),
+    ("a time just after the end", run(record=[1 + 1e-8]), "1.00000001", "from 0 to 1"),
+    ("times just out of order", run(record=[0.5 + 1e-8, 0.5]), "0.50000001 before 0.5"),
+    ("a period just beside", run(0.1 + 1e-8, engine=CHAIN), "5.0000005 steps", "not 5"),
     ("a time after the end", run(record=[0.5, 7.0]), "7", "from 0 to 1"),
     ("a time after the chain's end", run(record=[7.0], engine=CHAIN), "7", "from 0 to 1"),
     ("one time", run(record=0.5), "list", "0.5"),
-    ("times with NaN", run(record=[np.nan]), "finite", "nan"),
+    ("times with NaN", run(record=[np.nan]), "record", "NaN", "nan"),
     ("times of words", run(record="all"), "list", "'all'"),
     ("complex times", run(record=np.array([1j])), "list", "1.j"),
     ("an array that is not kept", run(keep=("Q", "eps")), "risk, mean_risk", "'eps'"),

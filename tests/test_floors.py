@@ -13,8 +13,10 @@ ROOT = Path(__file__).parents[1]
 FLOORS = [
     {"orthants", "quadrature", "refusals"},
     {"soft_steps"},
-    {"gaussian", "order_parameters", "graphs", "storage"},
-    {"problem", "gossip", "activations"},
+    {"gaussian", "graphs", "storage"},
+    {"problem"},
+    {"order_parameters"},
+    {"gossip", "activations"},
     {"generalisation", "trajectory"},
     {"rounds"},
     {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},
@@ -24,7 +26,7 @@ FLOORS = [
 # Where the drawing is stricter than "below", or less strict.
 PROBLEM_AND_GOSSIP = {
     "problem": {"gaussian", "refusals"},
-    "gossip": {"order_parameters", "graphs", "refusals"},
+    "gossip": {"order_parameters", "graphs", "problem", "refusals"},
 }
 ACROSS = {"distributed": {"simulation"}}  # reuses its step
 

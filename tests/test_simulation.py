@@ -374,7 +374,7 @@ def test_a_missing_gpu_is_named():
         ("runs", ["(3,)", "runs=5"]),
         ("room", ["P*K + M = 6", "N=5"]),
         ("inputs", ["30 inputs", "N=100"]),
-        ("teacher", ["2.", "1."]),
+        ("teacher", ["W_star has 1 at", "the problem's T 2"]),
     ],
 )
 def test_a_start_that_does_not_fit_is_refused(case, values):
@@ -408,7 +408,7 @@ def test_without_torch_the_refusal_says_how_to_install_it(monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without_torch)
-    with pytest.raises(ValueError, match=r"needs torch: pip install 'gossipdyn\[torch\]'"):
+    with pytest.raises(AttributeError, match="needs torch .*: pip install torch, or in a clone"):
         gd.sgd(N=10)
 
 
