@@ -8,18 +8,14 @@ from ReLU teachers, from one start (random, seed 3). For learning rates eta and 
 The flow is deterministic; at rtol 1e-10 it leaves errors of some 1e-9.
 """
 
-import csv
-import os
 from dataclasses import replace
-from pathlib import Path
-
-os.environ |= {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-FILE = Path(__file__).parents[1] / "book" / "data" / "gelu_bridge.csv"
+SEED = 3
 RATES = (1e-3, 2e-2, 0.4)
 SHARPNESS = (3, 6, 10, 20, 30, 50, 70, 100, 200, 300, 500, 700, 1000, 2000, 3000, 5000, 7000, 1e4)
 
@@ -28,21 +24,24 @@ def curve(f, eta):
     """Risk (61,) at eta alpha = 0 ... 30."""
     problem = gd.Problem(f, v_star=np.ones(2), T=np.eye(2), eta=eta)
     start = gd.random_start(
-        replace(problem, activation=gd.relu), workers=1, students=2, N=100, scale=0.7, seed=3
+        replace(problem, activation=gd.relu), workers=1, students=2, N=100, scale=0.7, seed=SEED
     )
     at = np.linspace(0, 30 / eta, 61)
     return gd.run(gd.flow(rtol=1e-10), problem, start, at[-1], record=at).risk[0, :, 0]
 
 
+def off(eta, beta, relu):
+    """The largest distance of a GELU student's curve from that of ReLU."""
+    return np.abs(curve(gd.gelu(beta), eta) - relu).max()
+
+
+def cell(eta):
+    relu = curve(gd.relu, eta)
+    return [(eta, beta, off(eta, beta, relu)) for beta in SHARPNESS]
+
+
+COLUMNS = dict.fromkeys(("eta", "beta", "off"), ".6g")
+TABLES = {"gelu_bridge": tables.Table(COLUMNS, cell, RATES)}
+
 if __name__ == "__main__":
-    rows = []
-    for eta in RATES:
-        relu = curve(gd.relu, eta)
-        for beta in SHARPNESS:
-            rows.append((eta, beta, np.abs(curve(gd.gelu(beta), eta) - relu).max()))
-            print(*rows[-1], flush=True)
-    with open(FILE, "w", newline="") as file:
-        file.write("# python benchmarks/gelu_bridge.py, seed 3\n")
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(("eta", "beta", "off"))
-        table.writerows([[f"{x:.6g}" for x in row] for row in rows])
+    tables.make(__file__)

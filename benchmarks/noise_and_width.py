@@ -9,32 +9,30 @@ is after alpha = 1000. A problem is named by its activation, the number K of stu
 and `copies`: 1 if each teacher unit has K/M students of weight M/K, 0 if spare ones begin near 0.
 """
 
-import csv
-from pathlib import Path
-
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-FILE = Path(__file__).parents[1] / "book" / "data" / "noise_and_width.csv"
 N, RUNS, SEED = 200, 256, 1
 WINDOW = np.arange(100.0, 401.0, 10.0)
-ROWS = [
-    (gd.erf, 2, 0, 0.2, 0.0),
-    (gd.erf, 3, 0, 0.2, 0.0),
-    (gd.erf, 4, 0, 0.2, 0.0),
-    (gd.erf, 2, 1, 0.2, 0.2),
-    (gd.erf, 4, 1, 0.2, 0.2),
-    (gd.erf, 8, 1, 0.2, 0.2),
-    (gd.relu, 2, 1, 0.2, 0.0),
-    (gd.relu, 4, 1, 0.2, 0.0),
-    (gd.linear, 2, 1, 0.2, 0.0),
-    (gd.linear, 4, 1, 0.2, 0.0),
+POINTS = [
+    ("erf", 2, 0, 0.2, 0.0),
+    ("erf", 3, 0, 0.2, 0.0),
+    ("erf", 4, 0, 0.2, 0.0),
+    ("erf", 2, 1, 0.2, 0.2),
+    ("erf", 4, 1, 0.2, 0.2),
+    ("erf", 8, 1, 0.2, 0.2),
+    ("relu", 2, 1, 0.2, 0.0),
+    ("relu", 4, 1, 0.2, 0.0),
+    ("linear", 2, 1, 0.2, 0.0),
+    ("linear", 4, 1, 0.2, 0.0),
 ]
 
 
-def setting(activation, K, copies, eta, eta_v):
+def setting(unit, K, copies, eta, eta_v):
     """The Problem, and a perfect solution of it; spare students have length 0.01."""
+    activation = getattr(gd, unit)
     problem = gd.Problem(activation, v_star=(1, 1), T=np.eye(2), eta=eta, eta_v=eta_v, sigma=0.1)
     if copies:
         R = np.repeat(np.eye(2), K // 2, axis=0)
@@ -50,21 +48,21 @@ def settled(problem, x):
     return gd.Overlaps(Q=x.Q[0], R=x.R[0], v=x.v[0])
 
 
-def floor(engine, problem, x):
+def floor(engine, problem, x, window=WINDOW):
     """risk / sigma^2 of each run, averaged over the window: (runs,)."""
-    t = gd.run(engine, problem, x, WINDOW[-1], record=WINDOW, keep=("risk",))
+    t = gd.run(engine, problem, x, window[-1], record=window, keep=("risk",))
     return t.risk[:, 1:, 0].mean(1) / problem.sigma**2
 
 
+def cell(point):
+    problem, x = setting(*point)
+    seen = floor(gd.chain(N, RUNS, SEED), problem, settled(problem, x))
+    return [(*point, seen.mean(), seen.std(ddof=1) / np.sqrt(RUNS))]
+
+
+COLUMNS = dict.fromkeys(("activation", "K", "copies", "eta", "eta_v"), "")
+COLUMNS |= {"chain": ".6g", "error": ".2g"}
+TABLES = {"noise_and_width": tables.Table(COLUMNS, cell, POINTS)}
+
 if __name__ == "__main__":
-    with open(FILE, "w", newline="") as file:
-        file.write(f"# python benchmarks/noise_and_width.py, seed {SEED}\n")
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["activation", "K", "copies", "eta", "eta_v", "chain", "error"])
-        for activation, *rest in ROWS:
-            problem, x = setting(activation, *rest)
-            seen = floor(gd.chain(N, RUNS, SEED), problem, settled(problem, x))
-            error = seen.std(ddof=1) / np.sqrt(RUNS)
-            row = [activation.name, *rest, f"{seen.mean():.6g}", f"{error:.2g}"]
-            table.writerow(row)
-            print(*row, flush=True)
+    tables.make(__file__)

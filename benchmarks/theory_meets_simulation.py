@@ -12,14 +12,11 @@ label noise). For inputs N = 50 to 1000 the chain is compared with the flow, in 
   same start.
 """
 
-import csv
-from pathlib import Path
-
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-DATA = Path(__file__).parents[1] / "book" / "data"
 SIZES = (50, 100, 200, 500, 1000)
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=0.5)
 START = gd.Overlaps.single(
@@ -67,26 +64,28 @@ def exits(N, runs, seed, last=800.0):
     return [crossing(gd.run(engine, PROBLEM, starts, last, **options)) for engine in engines]
 
 
-def write(name, columns, rows):
-    DATA.mkdir(exist_ok=True)
-    with open(DATA / f"theory_meets_simulation_{name}.csv", "w", newline="") as file:
-        file.write(f"# python benchmarks/theory_meets_simulation.py, seed {SEED}\n")
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(columns)
-        table.writerows([[f"{x:.5g}" for x in row] for row in rows])
+def fixed(N):
+    runs = 32 * N  # bias / spread ~ 1 / sqrt N: the bias is known equally well at every N
+    return [(N, runs, *row) for row in deviations(N, runs, SEED)]
 
+
+def random(N, runs=256):
+    chain, flow = exits(N, runs, SEED)
+    return [(N, runs, *spread_and_error(chain - flow), *spread_and_error(chain))]
+
+
+def columns(given, numbers):
+    return dict.fromkeys(given.split(), "") | dict.fromkeys(numbers.split(), ".5g")
+
+
+TABLES = {
+    "theory_meets_simulation_fixed": tables.Table(
+        columns("N runs alpha", "bias bias_error spread spread_error"), fixed, SIZES
+    ),
+    "theory_meets_simulation_exit": tables.Table(
+        columns("N runs", "gap gap_error chain chain_error"), random, SIZES
+    ),
+}
 
 if __name__ == "__main__":
-    rows = []
-    for N in SIZES:
-        runs = 32 * N  # bias / spread ~ 1 / sqrt N: the bias is known equally well at every N
-        rows += [(N, runs, *row) for row in deviations(N, runs, SEED)]
-        print(*rows[-1])
-    columns = ("N", "runs", "alpha", "bias", "bias_error", "spread", "spread_error")
-    write("fixed", columns, rows)
-    rows = []
-    for N in SIZES:
-        chain, flow = exits(N, 256, SEED)
-        rows.append((N, chain.size, *spread_and_error(chain - flow), *spread_and_error(chain)))
-        print(*rows[-1])
-    write("exit", ("N", "runs", "gap", "gap_error", "chain", "chain_error"), rows)
+    tables.make(__file__)
