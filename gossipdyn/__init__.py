@@ -18,8 +18,8 @@ from .activations import gelu, smooth, softplus, tanh
 from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
 from .fluctuations import Fluctuations, diffusion, fluctuations
 from .gaussian import Activation, erf, linear, quadratic, relu
-from .generalisation import mean_risk, risk
-from .gossip import Matched, matched, mix
+from .generalisation import interpolation, mean_risk, risk
+from .gossip import Matched, consensus_distance, matched, mix
 from .graphs import (
     complete,
     drop_edges,
@@ -38,12 +38,25 @@ from .graphs import (
     star,
     torus,
 )
+from .intervals import bootstrap, proportion
 from .markov import chain
+from .noise_floors import GossipFloor, gossip_floor
 from .ode import drift, flow, noise, rate
 from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
-from .plateau import Escape, Phases, asymmetry, escape, phases, plateau_length, symmetric
+from .plateau import (
+    Escape,
+    Phases,
+    assignment,
+    asymmetry,
+    escape,
+    phases,
+    plateau_length,
+    specialisation,
+    symmetric,
+)
 from .problem import Problem
 from .rounds import Diverged, Engine, run
+from .spawning import noise_to_come, spawning
 from .stability import fixed_point, largest_stable_eta, modes, noise_floor, perfect
 from .sweep import SweepFailed, sweep
 from .trajectory import VERSION as __version__
@@ -56,6 +69,7 @@ __all__ = [
     "Engine",
     "Escape",
     "Fluctuations",
+    "GossipFloor",
     "Matched",
     "Overlaps",
     "Phases",
@@ -65,9 +79,12 @@ __all__ = [
     "Trajectory",
     "Weights",
     "__version__",
+    "assignment",
     "asymmetry",
+    "bootstrap",
     "chain",
     "complete",
+    "consensus_distance",
     "cosines",
     "diagnose",
     "diffusion",
@@ -83,7 +100,9 @@ __all__ = [
     "from_edges",
     "from_networkx",
     "gelu",
+    "gossip_floor",
     "hypercube",
+    "interpolation",
     "largest_stable_eta",
     "lazy",
     "lift",
@@ -95,12 +114,14 @@ __all__ = [
     "modes",
     "noise",
     "noise_floor",
+    "noise_to_come",
     "one_peer_exponential",
     "overlaps",
     "path",
     "perfect",
     "phases",
     "plateau_length",
+    "proportion",
     "quadratic",
     "random_pairs",
     "random_start",
@@ -113,6 +134,8 @@ __all__ = [
     "sgd",
     "smooth",
     "softplus",
+    "spawning",
+    "specialisation",
     "spectral_gap",
     "star",
     "sweep",

@@ -14,6 +14,7 @@ import numpy as np
 from .generalisation import mean_risk, risk
 from .gossip import TIE, mix, relative_order, signs_are_free
 from .order_parameters import (
+    Overlaps,
     Weights,
     check_dimension,
     check_state,
@@ -127,8 +128,7 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
         )
     if N is None and isinstance(x, Weights):
         N = x.W.shape[-1]
-    if N is not None:
-        check_dimension(N, 1, "diagnose")
+    floor = _floor(N)
     if problem is not None:
         check_problem(problem)
     x = _overlaps(x, problem)
@@ -140,7 +140,6 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
             f"diagnose compares each worker before and after: R has shape {x.R.shape} before, "
             f"{after.R.shape} after"
         )
-    floor = 0.0 if N is None else 2 / np.sqrt(N)
     changed = _changed(x, after)
     before_and_after = _own_cosine(x), _own_cosine(after)
     size, size_after = (np.einsum("...pkpk->...pk", state.Q) for state in (x, after))
@@ -152,10 +151,8 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
         harmful = lost.max(-1) > max(floor, SCATTER)
     else:
         risks = [risk(problem, s) for s in (x, after)]
-        alignments = [np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after)]
+        *alignments, harmful = _alignment_lost(problem, x, after, changed, floor)
         mean_risk_after = mean_risk(problem, after)
-        fall = _sum(alignments[0] - alignments[1], changed, -1)
-        harmful = fall > (floor + ROUNDING) * changed.sum(-1)
     ratio, causes = _compare_workers(problem, x, changed, alignments[0])
     return Diagnosis(
         cosine_rise=before_and_after[1] - before_and_after[0],
@@ -170,6 +167,24 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
         harmful=harmful if harmful.ndim else bool(harmful),
         verdict=_verdict(causes, harmful, "norm" if problem is None else "alignment"),
     )
+
+
+def _alignment_lost(problem, x, after, changed, floor):
+    """Alignments before and after (..., P), and whether the round did harm (...): the definition.
+
+    The alignment falls by more than the floor, mean over the workers that the round changes.
+    """
+    before, behind = (np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after))
+    fall = _sum(before - behind, changed, -1)
+    return before, behind, fall > (floor + ROUNDING) * changed.sum(-1)
+
+
+def _floor(N):
+    """What a cosine of random rows reaches: two standard deviations, 0 without N."""
+    if N is None:
+        return 0.0
+    check_dimension(N, 1, "diagnose")
+    return 2 / np.sqrt(N)
 
 
 def _overlaps(state, problem):
@@ -280,12 +295,15 @@ class Setbacks:
     risk_before, risk_after : (runs, rounds, P) generalisation errors around the round.
     recovery : (runs, rounds, P) time from the round until the worker's risk is first back where it
         was before: 0 where the round did not raise it, inf where the trajectory ends earlier.
+    harmful : (runs, rounds) bool, whether the round did harm, as diagnose() says with the problem
+        given: the workers that it changed lost alignment. None where Q, R, v were not kept.
     """
 
     alpha: np.ndarray
     risk_before: np.ndarray
     risk_after: np.ndarray
     recovery: np.ndarray
+    harmful: np.ndarray | None
 
     @property
     def jump(self):
@@ -293,13 +311,14 @@ class Setbacks:
         return self.risk_after - self.risk_before
 
 
-def setbacks(t, slack=0.0):
-    """Risk jump and recovery time of every round that a Trajectory holds.
+def setbacks(t, slack=0.0, N=None):
+    """Risk jump, recovery time and harm of every round that a Trajectory holds.
 
     t : Trajectory with the ends of its rounds and its risk. slack : a worker has recovered when
     its risk is at most (1 + slack) times the risk before the round; 0 asks for all of it. Where
     label noise keeps the risk fluctuating, a slack of the size of these fluctuations keeps a
-    harmless round from counting as a long setback.
+    harmless round from counting as a long setback. N : as in diagnose(), for `harmful`: a loss of
+    alignment below 2 / sqrt(N) then does not count.
 
     Times are recorded times, so record densely: a recovery is late by up to one spacing. It may
     fall behind later rounds. Some runs need not have recovered when the trajectory ends: compare
@@ -323,4 +342,8 @@ def setbacks(t, slack=0.0):
         first = np.where(back.any(1), back.argmax(1), -1)
         times = np.append(t.alpha[start:] - t.alpha[start], np.inf)
         recovery[:, i] = times[first]
-    return Setbacks(t.alpha[rounds], before, after, recovery)
+    harmful = None
+    if all(array is not None for array in (t.Q, t.R, t.v)):
+        x, mixed = (Overlaps(t.Q[:, i], t.R[:, i], t.v[:, i]) for i in (rounds - 1, rounds))
+        harmful = _alignment_lost(t.problem, x, mixed, _changed(x, mixed), _floor(N))[-1]
+    return Setbacks(t.alpha[rounds], before, after, recovery, harmful)

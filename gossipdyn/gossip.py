@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from .graphs import check_mixing
-from .order_parameters import Overlaps, Weights, overlaps
+from .order_parameters import Overlaps, Weights, check_state, overlaps
 from .problem import check_problem
 from .refusals import flag, number, rounding, through_constructor
 
@@ -39,6 +39,22 @@ def mix(A, state):
     A = check_mixing(A, state.v.shape[-2])
     warn_of_drift(A)
     return apply_mixing(A, state)
+
+
+def consensus_distance(x):
+    """How far workers are from their mean: (...), mean over the workers p of |W^p - W_mean|^2 / N.
+
+    (1/P) sum_p tr Q^pp - tr Q_mean: the sum of the squared distances of all K rows, second layers
+    left out. It never grows in a round with a doubly stochastic A.
+
+    x : Overlaps or Weights, leading axes pass through. Chapter `gossip_square`, equation
+    :eq:`eq-consensus`.
+    """
+    if isinstance(x, Weights):
+        x = overlaps(x)
+    check_state(x)
+    P = x.v.shape[-2]
+    return np.einsum("...pkpk->...", x.Q) / P - np.einsum("...pkqk->...", x.Q) / P**2
 
 
 def apply_mixing(A, state):

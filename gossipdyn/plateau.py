@@ -44,6 +44,52 @@ def asymmetry(x):
     return np.linalg.norm(R - R.mean(-2, keepdims=True), axis=(-2, -1))
 
 
+def specialisation(x, order=None):
+    """How far the students have turned to the teacher units of one order, with its sign: (..., P).
+
+    u = sum_k R_k,order(k) - 1 / (K-1) sum of the other R_km. It is 0 for students that are alike,
+    K for perfect students (T = I) in this order, negative for others; for K = M = 2 it is
+    R_11 + R_22 - R_12 - R_21, and asymmetry() is |u| / 2. For any K
+    |u| <= K / sqrt(K-1) asymmetry().
+
+    x : Overlaps. order : the teacher unit of each student, (K,), or (..., P, K) for each worker as
+    from assignment(); None for student k on teacher unit k. Raises ValueError for K other than M
+    or below 2, and for an order that is no permutation. Chapter `setback`, equation :eq:`eq-u`.
+    """
+    check_state(x)
+    *lead, K, M = x.R.shape
+    if K != M or K < 2:
+        raise ValueError(
+            f"an order of the units needs as many students as teacher units, two or more, got K={K}"
+            f" and M={M}: asymmetry() is for any number"
+        )
+    order = np.arange(K) if order is None else np.asarray(order)
+    permuted = order.dtype.kind in "iu" and order.shape[-1:] == (K,)
+    if not permuted or np.any(np.sort(order, axis=-1) != np.arange(K)):
+        raise ValueError(f"an order is a permutation of 0 .. {K - 1}, got {order.tolist()}")
+    try:
+        order = np.broadcast_to(order, (*lead, K))
+    except ValueError as error:
+        raise ValueError(
+            f"an order for each worker has shape {(*lead, K)}, got {order.shape}"
+        ) from error
+    own = np.take_along_axis(x.R, order[..., None], -1).sum((-2, -1))
+    return own - (x.R.sum((-2, -1)) - own) / (K - 1)
+
+
+def assignment(problem, x):
+    """The teacher unit of every student: (..., P, K) ints, -1 for none.
+
+    A student is assigned to the teacher unit with which its |cosine| is largest, if that is at
+    least 0.9, stands out from the others by a third of what it would for a perfect student, and
+    |R_km| >= T_mm / 10 (spare students point anywhere). Two students may have one unit.
+
+    x : Overlaps. The assignment of phases(). Chapter `plateau`.
+    """
+    check_overlaps(problem, x)
+    return _assigned(problem.T, np.einsum("...pkpk->...pk", x.Q), x.R)
+
+
 @dataclass(frozen=True, eq=False)
 class Escape:
     """How asymmetry grows along a symmetric trajectory.
@@ -102,13 +148,17 @@ def plateau_length(problem, x0, threshold=0.1):
         raise ValueError("x0 has no asymmetry: from there the flow stays symmetric for ever")
     if start >= threshold:
         return 0.0
-    reach = np.log(threshold / start)
+    return escape_until(problem, x0, np.log(threshold / start))
+
+
+def escape_until(problem, x0, growth):
+    """The alpha at which asymmetry has grown by exp(growth) along escape()."""
     horizon = 1e5 / problem.eta
-    path, _ = _symmetric_flow(problem, x0, horizon, reach=reach)
+    path, _ = _symmetric_flow(problem, x0, horizon, reach=growth)
     if path.status != 1:
         raise ValueError(
-            f"the asymmetry {start:.3g} does not reach {threshold:.3g} before alpha={horizon:.3g}: "
-            f"it grew by exp({path.y[-1, -1]:.3g})"
+            f"asymmetry does not grow by exp({growth:.3g}) before alpha={horizon:.3g}: it grew by "
+            f"exp({path.y[-1, -1]:.3g})"
         )
     return float(path.t_events[0][0])
 
@@ -183,14 +233,12 @@ class Phases:
 def phases(trajectory):
     """When the plateau begins and ends, who turns to which teacher unit, when refinement starts.
 
-    A student is assigned to the teacher unit with which its |cosine| is largest, if that is at
-    least 0.9, stands out from the others by a third of what it would for a perfect student, and
-    |R_km| >= T_mm / 10 (spare students point anywhere). A worker is specialised while min(K, M)
-    different units have a student. `refinement_begins` is the first recorded time from which on it
-    stays so with the assignment of the end. The plateau is the longest stretch before that in which
-    the risk stays within a factor 1.5, provided that it lasts twice as long as the fall by the next
-    such factor, and as the fall by the last one before; `plateau_ends` is nan if the record ends on
-    it. Between plateau_ends and refinement_begins the students specialise.
+    Students are assigned to teacher units as by assignment(). A worker is specialised while
+    min(K, M) different units have a student. `refinement_begins` is the first recorded time from
+    which on it stays so with the assignment of the end. The plateau is the longest stretch before
+    that in which the risk stays within a factor 1.5, provided that it lasts twice as long as the
+    fall by the next such factor, and as the fall by the last one before; `plateau_ends` is nan if
+    the record ends on it. Between plateau_ends and refinement_begins the students specialise.
 
     trajectory : Trajectory of any engine, with Q, R and risk kept; times are as fine as its record.
     Returns Phases. Raises ValueError for a trajectory without them. Chapter `plateau`.

@@ -12,7 +12,7 @@ import numpy as np
 from .activations import named
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
-from .refusals import number
+from .refusals import flag, number, reals
 from .storage import atomically
 
 
@@ -96,6 +96,63 @@ class Trajectory:
                 f"a standard error needs 2 or more runs, this trajectory has {len(array)}"
             )
         return array.std(0, ddof=1) / np.sqrt(len(array))
+
+    def std(self, name):
+        """Standard deviation of single runs, of the array `name` as in mean().
+
+        Raises ValueError for a single run.
+        """
+        return self.sem(name) * np.sqrt(len(self._kept(name)))
+
+    def quantile(self, name, q):
+        """Quantiles over runs of the array `name` as in mean(): (...), or (len(q), ...).
+
+        q : a part from 0 to 1, or a list of them; 0.5 is the median. For an interval of a quantile
+        see bootstrap().
+        """
+        q = reals(q, "q")
+        if q.ndim > 1 or not q.size or not np.all((q >= 0) & (q <= 1)):
+            raise ValueError(f"q is a part from 0 to 1, or a list of them, got {q}")
+        return np.quantile(self._kept(name), q, axis=0)
+
+    def first_below(self, level, name="risk", since=-np.inf, for_good=False):
+        """The alpha at which each run's risk is first below `level`: (runs, P), or (runs,).
+
+        Interpolated between the recorded times before and after it, linearly in the logarithm of
+        the risk; a round takes no time. The first recorded time where that is below already, and
+        inf where it never comes.
+
+        level : above 0. name : "risk" for each worker, or "mean_risk". since : recorded times
+        before this alpha do not count; of a round's end at `since`, the state after it counts.
+        for_good : True for the alpha from which on the risk stays below, up to the end of the
+        record; inf where the last one is not below.
+
+        Raises ValueError for a risk that was not kept and for a `since` after the end. Chapter
+        `setback`.
+        """
+        if name not in ("risk", "mean_risk"):
+            raise ValueError(f'the risks of a trajectory are "risk" and "mean_risk", not {name!r}')
+        if not number(level, "level, a risk,", 0) > 0:
+            raise ValueError(f"level is a risk above 0, got {level!r}")
+        since = -np.inf if since == -np.inf else number(since, "since")
+        if since > self.alpha[-1] + 1e-9:
+            raise ValueError(f"the record ends at alpha={self.alpha[-1]:.6g}, before since={since}")
+        first, last = (np.searchsorted(self.alpha, since + slack) for slack in (-1e-9, 1e-9))
+        start = max(first, last - 1)
+        alpha = self.alpha[start:]
+        tiny = np.finfo(float).tiny
+        height = np.log(np.maximum(self._kept(name)[:, start:], tiny) / level)  # 0 at the level
+        below = height < 0
+        if flag(for_good, "for_good"):
+            below = np.logical_and.accumulate(below[:, ::-1], axis=1)[:, ::-1]
+        there = below.argmax(1)[:, None]
+        before = np.maximum(there - 1, 0)
+        high, low = (np.take_along_axis(height, i, 1)[:, 0] for i in (before, there))
+        early, late = alpha[before[:, 0]], alpha[there[:, 0]]
+        crosses = high >= 0
+        part = np.divide(high, high - low, out=np.ones_like(high), where=crosses & (low < high))
+        time = np.where(crosses, early + part * (late - early), late)
+        return np.where(below.any(1), time, np.inf)
 
     def to_xarray(self):
         """An xarray.Dataset of the kept arrays with named axes (needs the package xarray)."""

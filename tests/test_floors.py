@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [
     {"orthants", "quadrature", "refusals"},
-    {"soft_steps"},
+    {"soft_steps", "intervals"},
     {"gaussian", "graphs", "storage"},
     {"problem"},
     {"order_parameters"},
@@ -21,6 +21,7 @@ FLOORS = [
     {"rounds"},
     {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},
     {"stability", "plateau", "fluctuations", "diagnosis", "sweep"},
+    {"noise_floors", "spawning"},
     {"figures"},
 ]
 # Where the drawing is stricter than "below", or less strict.
