@@ -20,6 +20,8 @@ from .refusals import (
 )
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
+DEPENDENT = 1e-13  # a remainder below this part of |row| |longest row| is rounding, no direction
+MARGIN = 0.2873  # odd, so that no choice between rows hangs on the rounding of equal lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,31 +233,59 @@ def check_teacher(problem, w):
 def check_overlaps(problem, x):
     """Refuse overlaps that no weights have, or that do not fit the problem's teacher."""
     check_fit(problem, x)
-    _eigenvalues(gram(problem.T, x))
+    _check_gram(gram(problem.T, x))
 
 
-def _eigenvalues(G):
-    """Eigenvalues and vectors of Gram matrices; negative ones beyond rounding are refused."""
-    values, vectors = np.linalg.eigh(G)
+def _check_gram(G):
+    values = np.linalg.eigvalsh(G)
     if np.any(values[..., 0] < -ROUNDING * np.abs(values[..., -1])):
         raise ValueError(
             f"no weights have these overlaps: smallest eigenvalue of [[Q, R], [R.T, T]] is "
             f"{values[..., 0].min():.3g}, it must not be below 0"
         )
-    return values, vectors
+
+
+def root(G):
+    """Rows L (..., n, n) with L L^T = G, the same from every machine: a pivoted Cholesky factor.
+
+    Eigenvectors will not do, since those of equal eigenvalues are arbitrary. Here each column is
+    the direction that one row adds to those before: the first row, in order, whose squared
+    remainder is at least MARGIN of the largest one. G: positive semidefinite to rounding.
+    """
+    norms = np.maximum(np.diagonal(G, axis1=-2, axis2=-1), 0)
+    largest = norms.max(-1, keepdims=True)
+    rounding = DEPENDENT * np.sqrt(np.maximum(norms, 1e-4 * largest) * largest)
+    rest, L = norms.copy(), np.zeros(G.shape)
+    open_ = np.ones(norms.shape, dtype=bool)  # rows that have not been a direction
+    for k in range(G.shape[-1]):
+        fresh = np.where(open_ & (rest > rounding), rest, 0)
+        largest = fresh.max(-1, keepdims=True)
+        if not largest.any():
+            break
+        pivot = (fresh >= MARGIN * largest).argmax(-1)[..., None]
+        own = np.take_along_axis(L, pivot[..., None], -2)[..., 0, :k]
+        column = np.take_along_axis(G, pivot[..., None], -1)[..., 0]
+        column = column - np.einsum("...ik,...k->...i", L[..., :k], own)
+        length = np.sqrt(np.take_along_axis(fresh, pivot, -1))
+        column = np.divide(column, length, out=np.zeros(norms.shape), where=open_ & (largest > 0))
+        np.put_along_axis(column, pivot, length, -1)
+        np.put_along_axis(open_, pivot, False, -1)
+        L[..., k] = column
+        rest -= column**2
+    return L
 
 
 def factor(problem, x):
     """Rows in R^d, d = P K + M, that have the overlaps x exactly, as Weights with N = d.
 
-    Singular overlaps (equal workers) are fine. Rows i, j with Q_ii = Q_ij = Q_jj are equal to the
-    last bit. Raises ValueError for overlaps that no weights have.
+    The same rows, to rounding, on every machine. Singular overlaps (equal workers) are fine. Rows
+    i, j with Q_ii = Q_ij = Q_jj are equal to the last bit. Raises ValueError for overlaps that no
+    weights have.
     """
-    check_overlaps(problem, x)
+    check_fit(problem, x)
     G = gram(problem.T, x)
-    values, vectors = _eigenvalues(G)
-    values = np.where(values > ROUNDING * 1e-6 * values[..., -1:], values, 0)
-    rows = vectors * np.sqrt(values * values.shape[-1])[..., None, :]
+    _check_gram(G)
+    rows = root(G) * np.sqrt(G.shape[-1])
     norms = np.diagonal(G, axis1=-2, axis2=-1)
     equal = (G == norms[..., None]) & (G == norms[..., None, :])
     rows = np.take_along_axis(rows, equal.argmax(-1)[..., None], -2)
@@ -330,10 +360,8 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
     rows = independent * students
     Z = along.standard_normal((*lead, rows, M))
     L = random_factor(across, lead, rows, N - M) if N > M else np.zeros((*lead, rows, 0))
-    values, vectors = np.linalg.eigh(problem.T)
-    teacher = vectors * np.sqrt(np.maximum(values, 0))
     Q = scale**2 * (Z @ np.swapaxes(Z, -1, -2) + L @ np.swapaxes(L, -1, -2)) / N
-    R = scale * Z @ teacher.T / np.sqrt(N)
+    R = scale * Z @ root(problem.T).T / np.sqrt(N)
     Q = Q.reshape(*lead, independent, students, independent, students)
     R = R.reshape(*lead, independent, students, M)
     if shared:

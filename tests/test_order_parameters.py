@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossipdyn as gd
+from gossipdyn.order_parameters import root
 
 EXACT = 1e-12
 sizes = st.integers(1, 4)
@@ -68,6 +69,34 @@ def test_lifting_is_seeded():
     problem, x = problem_and_overlaps(2, 2, 2)
     one, again, other = (gd.lift(problem, x, 20, seed=seed) for seed in (1, 1, 2))
     assert one == again and one != other
+
+
+def test_a_factor_does_not_hang_on_rounding():
+    """Equal lengths, equal eigenvalues and dependent rows decide nothing: see root()."""
+    rng = np.random.default_rng(0)
+    even = np.full((4, 4), 0.3) + 0.7 * np.eye(4)
+    z = np.linalg.qr(rng.standard_normal((6, 6)))[0]
+    close = np.array([z[0], z[0] + 1e-6 * z[1], z[1], z[0], 1e-5 * z[2], z[2] + 1e-4 * z[1]])
+    flat = rng.standard_normal((9, 3)) @ z[:3]
+    simple = np.eye(5), np.zeros((3, 3)), np.diag([0.0, 4.0, 1.0])
+    for G in (*simple, even, close @ close.T, flat @ flat.T):
+        noise = 1e-16 * rng.standard_normal((200, *G.shape)) * np.abs(G).max()
+        nearby = G + noise + noise.swapaxes(1, 2)
+        L, others = root(G), root(nearby)
+        np.testing.assert_allclose(L @ L.T, G, rtol=0, atol=EXACT)
+        np.testing.assert_allclose(others @ others.swapaxes(1, 2), nearby, rtol=0, atol=EXACT)
+        # 1e-16 / 1e-6, the length along which the rows of `close` part
+        np.testing.assert_allclose(others, np.broadcast_to(L, others.shape), rtol=0, atol=1e-9)
+    np.testing.assert_array_equal(root(np.eye(5)), np.eye(5))
+
+
+def test_small_rows_keep_their_overlaps():
+    problem, x = problem_and_overlaps(2, 2, 2)
+    small = np.array([1e-6, 1.0])[:, None]
+    x = gd.Overlaps(Q=small[..., None, None] * x.Q * small, R=small[..., None] * x.R, v=x.v)
+    back = gd.overlaps(gd.lift(problem, x, 20))
+    np.testing.assert_allclose(back.Q[0, :, 0], x.Q[0, :, 0], rtol=0, atol=1e-12 * EXACT)
+    np.testing.assert_allclose(back.R[0], x.R[0], rtol=0, atol=1e-6 * EXACT)
 
 
 # random starts
