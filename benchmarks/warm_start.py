@@ -1,68 +1,89 @@
-"""The table of the chapter warm_start, in book/data. Eight minutes of one idle core.
+"""The table of the chapter warm_start, in book/data. Ten minutes on one idle core.
 
     python benchmarks/warm_start.py
 
-One student learns until alpha = `spawned`; two workers go on from its weights, each with samples
-of its own, and never average. `different`: in how many of the runs do they end with their units in
-different orders; `undecided`: in how many a worker has not specialised at the end (not counted in
-`runs`). Chain, rows N(0, 1) at the start, seed 1.
+One student learns until alpha = `spawned`. Two workers go on from its weights, each with samples of
+its own, and never average, until all units of both have turned to teacher units of their own.
+`different`: in how many of `pairs` do the two end with their units in different orders;
+`undecided`: pairs that are not counted in `pairs`, because a worker had not turned by LAST. Erf
+units, second layers that start at 1, rows N(0, 1) at the start; chain. Every line of the table has
+starts and samples of its own, so that lines are independent.
 """
 
-import csv
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-DATA = Path(__file__).parents[1] / "book" / "data"
-SEED = 1
+SEED = 2
+PIECE = 20.0  # after each piece, workers that have turned leave the run
+LAST = 1500.0
 TWO = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=1.5)
 THREE = gd.Problem(activation=gd.erf, v_star=(1, 1, 1), T=np.eye(3), eta=1.0)
-# name: problem, N, runs, alpha at the end, spawned at
+FOUR = gd.Problem(activation=gd.erf, v_star=(1, 1, 1, 1), T=np.eye(4), eta=0.8)
+# name: problem, N, pairs, spawned at
 SETTINGS = {
-    "two units": (TWO, 200, 1024, 160, (0, 5, 10, 20, 40)),
-    "larger N": (TWO, 800, 512, 200, (0, 20)),
-    "label noise": (replace(TWO, sigma=0.2), 200, 512, 160, (0, 5, 10, 20, 40)),
-    "both layers": (replace(TWO, eta_v=1.5), 200, 512, 160, (0, 5, 10, 20, 40)),
-    "three units": (THREE, 100, 1024, 300, (0, 10, 20, 40, 80)),
-    "larger N, three units": (THREE, 400, 512, 340, (40, 80)),
+    "two units": (TWO, 200, 1024, (0, 5, 10, 20, 40)),
+    "larger N": (TWO, 800, 512, (0, 20)),
+    "label noise": (replace(TWO, sigma=0.2), 200, 512, (0, 5, 10, 20, 40)),
+    "both layers": (replace(TWO, eta_v=1.5), 200, 512, (0, 5, 10, 20, 40)),
+    "slower": (replace(TWO, eta=0.5), 100, 512, (0, 40)),
+    "correlated": (replace(TWO, T=[[1, 0.3], [0.3, 1]]), 100, 512, (0, 20)),
+    "three units, N = 25": (THREE, 25, 4096, (0, 10, 20, 40)),
+    "three units, N = 100": (THREE, 100, 2048, (0, 10, 20, 40, 80)),
+    "three units, N = 400": (THREE, 400, 1024, (0, 10, 20, 40, 80)),
+    "three units, slower": (replace(THREE, eta=0.5), 100, 512, (0, 40)),
+    "four units": (FOUR, 100, 256, (0, 40)),
 }
 
 
-def orders(x):
-    """(runs, P, K) the teacher unit of every student, -1 where a worker has not specialised."""
-    best = x.R.argmax(-1)
-    K = best.shape[-1]
-    settled = (np.sort(best, -1) == np.arange(K)).all(-1) & (gd.asymmetry(x) > np.sqrt(K - 1) / 2)
-    return np.where(settled[..., None], best, -1)
+def ends(problem, N, x, seed):
+    """(runs, K) the teacher unit of each student of each run in the end, -1 for none."""
+    left = np.arange(len(x.v))
+    found = np.full((len(left), problem.M), -1)
+    for piece in range(round(LAST / PIECE)):
+        engine = gd.chain(N, len(left), seed + piece)
+        x = gd.run(engine, problem, x, PIECE, record=None, keep=("Q", "R", "v")).state(-1)
+        order = gd.assignment(problem, x)[:, 0]
+        settled = (np.sort(order, -1) == np.arange(problem.M)).all(-1)
+        found[left[settled]] = order[settled]
+        if settled.all():
+            break
+        left, x = left[~settled], rows(x, ~settled)
+    return found
 
 
-def spawned(problem, N, runs, end, alpha, seed=SEED):
-    """How many pairs of workers, spawned at alpha, end apart; how many are undecided."""
-    K = problem.M
-    x = gd.random_start(problem, workers=1, students=K, N=N, runs=runs, seed=seed)
+def rows(x, which):
+    """Some of the runs of a state."""
+    return gd.Overlaps(Q=x.Q[which], R=x.R[which], v=x.v[which])
+
+
+def spawned(problem, N, pairs, alpha, seed):
+    """How many pairs are decided, how many of them end apart, how many are undecided."""
+    x = gd.random_start(problem, 1, problem.M, N=N, runs=pairs, seed=seed)
     if alpha:
-        engine = gd.chain(N=N, runs=runs, seed=seed + 1)
-        x = gd.run(engine, problem, x, alpha, keep=("Q", "R", "v")).state(-1)
-    pair = gd.mix(np.ones((2, 1)), x)
-    engine = gd.chain(N=N, runs=runs, seed=seed + 2)
-    t = gd.run(engine, problem, pair, end - alpha, keep=("Q", "R", "v"))
-    found = orders(t.state(-1))
-    undecided = (found < 0).any((-2, -1))
-    apart = (found[:, 0] != found[:, 1]).any(-1)
-    return int(apart[~undecided].sum()), int(undecided.sum())
+        engine = gd.chain(N, pairs, seed)
+        x = gd.run(engine, problem, x, alpha, record=None, keep=("Q", "R", "v")).state(-1)
+    # two workers that never average are two runs
+    both = rows(x, np.repeat(np.arange(pairs), 2))
+    order = ends(problem, N, both, seed + 1).reshape(pairs, 2, -1)
+    decided = (order >= 0).all((1, 2))
+    apart = (order[:, 0] != order[:, 1]).any(-1)
+    return int(decided.sum()), int(apart[decided].sum()), int((~decided).sum())
 
+
+def cell(point):
+    setting, alpha, seed = point
+    problem, N, pairs, _ = SETTINGS[setting]
+    return [(setting, alpha, *spawned(problem, N, pairs, alpha, seed))]
+
+
+LINES = [(setting, alpha) for setting, (*_, times) in SETTINGS.items() for alpha in times]
+POINTS = [(*line, 1000 * (100 * SEED + i)) for i, line in enumerate(LINES)]
+COLUMNS = {"setting": "", "spawned": "", "pairs": "", "different": "", "undecided": ""}
+TABLES = {"warm_start": tables.Table(COLUMNS, cell, POINTS)}
 
 if __name__ == "__main__":
-    DATA.mkdir(exist_ok=True)
-    with open(DATA / "warm_start.csv", "w", newline="") as file:
-        file.write(f"# python benchmarks/warm_start.py, seed {SEED}\n")
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(("setting", "spawned", "runs", "different", "undecided"))
-        for setting, (problem, N, runs, end, times) in SETTINGS.items():
-            for alpha in times:
-                different, undecided = spawned(problem, N, runs, end, alpha)
-                table.writerow((setting, alpha, runs - undecided, different, undecided))
-                file.flush()
+    tables.make(__file__)

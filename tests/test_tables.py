@@ -147,3 +147,20 @@ def test_gelu_bridge():
     row = tables.read("gelu_bridge")[1][i + script.SHARPNESS.index(beta)]
     # six digits are stored, and rtol = 1e-10 leaves some 1e-9
     assert abs(seen - float(row["off"])) < 5e-6 * seen + 1e-8
+
+
+def test_warm_start():
+    script = SCRIPTS["warm_start"]
+    problem, N, *_ = script.SETTINGS["three units, N = 25"]
+    pairs, different, undecided = script.spawned(problem, N, 512, 10, FRESH)
+    assert undecided == 0
+    (row,) = (
+        row
+        for row in tables.read("warm_start")[1]
+        if row["setting"] == "three units, N = 25" and row["spawned"] == "10"
+    )
+    stored = int(row["pairs"])
+    p = (different + int(row["different"])) / (pairs + stored)
+    error = np.sqrt(p * (1 - p))
+    rates = different / pairs, int(row["different"]) / stored
+    assert_near((rates[0], error / pairs**0.5), (rates[1], error / stored**0.5))
