@@ -27,14 +27,14 @@ FOUR = gd.Problem(activation=gd.erf, v_star=(1, 1, 1, 1), T=np.eye(4), eta=0.8)
 SETTINGS = {
     "two units": (TWO, 200, 1024, (0, 5, 10, 20, 40)),
     "larger N": (TWO, 800, 512, (0, 20)),
-    "label noise": (replace(TWO, sigma=0.2), 200, 512, (0, 5, 10, 20, 40)),
-    "both layers": (replace(TWO, eta_v=1.5), 200, 512, (0, 5, 10, 20, 40)),
+    "label noise": (replace(TWO, sigma=0.2), 200, 512, (0, 10, 40)),
+    "both layers": (replace(TWO, eta_v=1.5), 200, 512, (0, 10, 40)),
     "slower": (replace(TWO, eta=0.5), 100, 512, (0, 40)),
     "correlated": (replace(TWO, T=[[1, 0.3], [0.3, 1]]), 100, 512, (0, 20)),
     "three units, N = 25": (THREE, 25, 4096, (0, 10, 20, 40)),
     "three units, N = 100": (THREE, 100, 2048, (0, 10, 20, 40, 80)),
-    "three units, N = 400": (THREE, 400, 1024, (0, 10, 20, 40, 80)),
-    "three units, slower": (replace(THREE, eta=0.5), 100, 512, (0, 40)),
+    "three units, N = 400": (THREE, 400, 768, (0, 10, 20, 40)),
+    "three units, slower": (replace(THREE, eta=0.5), 100, 256, (0, 40)),
     "four units": (FOUR, 100, 256, (0, 40)),
 }
 
