@@ -5,6 +5,7 @@ leave no cell unchecked. It never compares PNG files; tests of arrays do that.
 """
 
 import re
+import symtable
 from pathlib import Path
 
 import nbformat
@@ -44,7 +45,7 @@ def faults(path, root=ROOT):
         found.append(f"{ignored} cells have the tag nbval-ignore-output, {IGNORED_CELLS} may")
     for number, cell in enumerate(code, 1):
         found += [f"cell {number} {fault}" for fault in _cell_faults(cell)]
-    return found
+    return [*found, *_leaning_checks(notebook)]
 
 
 def _file_faults(path, root, notebook):
@@ -93,6 +94,43 @@ def _check_faults(page):
     for exercise in re.split(r"\{exercise(?:-start)?\}", page)[1:]:
         if "assert" not in exercise.split("{solution-end}")[-1]:
             yield f"no cell checks the answer to the exercise{exercise.splitlines()[0]}"
+
+
+def _leaning_checks(notebook):
+    """Checks that need a name which only the solution makes, so that a reader's own answer fails.
+
+    `answer` may be needed, and what the exercise names in backticks.
+    """
+    given, solved, inside = {"answer"}, set(), False
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            if "{exercise" in cell.source:
+                given, solved = {"answer", *re.findall(r"`(\w+)[`(]", cell.source)}, set()
+            inside = "{solution-end}" not in cell.source and (
+                inside or "{solution-start}" in cell.source
+            )
+        elif inside:
+            solved |= _names(cell.source)[0]
+        elif cell.cell_type == "code":
+            made, needed = _names(cell.source)
+            if lent := (needed - made - given) & solved:
+                yield f"a check needs {sorted(lent)}, which only the solution defines"
+
+
+def _names(source):
+    """The global names that a cell makes, and those that it uses."""
+    try:
+        tables = [symtable.symtable(source, "cell", "exec")]
+    except SyntaxError:  # a magic, which is a fault of its own
+        return set(), set()
+    top = tables[0].get_symbols()
+    made = {s.get_name() for s in top if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    used = {s.get_name() for s in top if s.is_referenced()}
+    while tables:
+        table = tables.pop()
+        used |= {s.get_name() for s in table.get_symbols() if s.is_global()}
+        tables += table.get_children()
+    return made, used
 
 
 def _cell_faults(cell):
@@ -153,6 +191,7 @@ One.
 ```
 """
 CHECK = "answer = 1\nassert answer == 1\nprint(answer)"
+SOLVED = PROSE.split("One.")
 
 
 def sound():
@@ -212,9 +251,24 @@ def all_ignored(notebook):
         cell.metadata["tags"] = ["nbval-ignore-output"]
 
 
+def leaning(made, needed):
+    """A solution that makes a name, and a check that needs one."""
+
+    def change(notebook):
+        before, after = (new_markdown_cell(text) for text in SOLVED)
+        solution = new_code_cell(made, execution_count=1)
+        check = new_code_cell(f"assert {needed}\nprint(1)", execution_count=2)
+        check.outputs = notebook.cells[1].outputs
+        notebook.cells = [before, solution, after, check]
+
+    return change
+
+
 @pytest.mark.parametrize(
     "change, fault",
     [
+        (leaning("rate = 1\nanswer = rate", "rate == answer"), "a check needs ['rate']"),
+        (leaning("def rate():\n    pass", "(lambda: rate)()"), "a check needs ['rate']"),
         (lambda notebook: notebook.metadata.kernelspec.update(name="mine"), "kernel is mine"),
         (lambda notebook: notebook.cells[1].update(execution_count=7), "counts are [7, 2]"),
         (no_outputs, "no cell has an output"),
@@ -240,6 +294,11 @@ def all_ignored(notebook):
 )
 def test_the_policy_names_the_fault(change, fault, tmp_path):
     assert fault in "\n".join(found_after(change, tmp_path))
+
+
+def test_a_check_may_need_the_answer_and_names_of_its_own(tmp_path):
+    sound = leaning("def f(rate):\n    inner = rate\n\nanswer = 1", "(rate := 1) + answer > 0")
+    assert found_after(sound, tmp_path) == []
 
 
 def test_the_policy_names_a_page_that_the_table_of_contents_lacks(tmp_path):
