@@ -3,8 +3,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 PAGES ?= book/*.ipynb
+NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
-.PHONY: book test check execute tables bench clean
+.PHONY: book test test-portable check execute tables bench clean
 
 # The book, in _build/html. A warning fails it.
 book: $(READY)
@@ -14,13 +15,22 @@ book: $(READY)
 # two kernels that start at once can be given the same port, and then wait for each other.
 test: $(READY)
 	$(BIN)/pytest tests --numprocesses=logical --maxprocesses=4 --dist=loadscope
-	$(BIN)/pytest book --nbval --nbval-current-env --nbval-cell-timeout=120
+	$(BIN)/pytest book $(NBVAL)
+
+# What could hang on the machine's CPU, once more as if it had another one: the tests of the chain
+# and of what decomposes matrices, and the pages that do either.
+DECOMPOSES := gd\.(chain|sgd|modes)\(|linalg\.(eigh?|svd|qr)\(
+test-portable: $(READY)
+	$(BIN)/python tests/another_kernel.py $(BIN)/pytest $(NBVAL) \
+	    $(wildcard $(addprefix tests/test_,markov.py chain_is_sgd.py order_parameters.py stability.py)) \
+	    $$(grep -lE '$(DECOMPOSES)' book/*.ipynb)
 
 # What CI runs.
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(MAKE) test
+	$(MAKE) test-portable
 	$(MAKE) book
 
 # Run notebooks again and store their outputs: all, or make execute PAGES=book/page.ipynb
@@ -29,8 +39,8 @@ execute: $(READY)
 	    --ExecutePreprocessor.record_timing=False $(PAGES)
 
 # Processes fill the cores, so a process keeps to one thread. No progress bars in outputs.
-test execute tables: export OMP_NUM_THREADS := 1
-test execute: export TQDM_DISABLE := 1
+test test-portable execute tables: export OMP_NUM_THREADS := 1
+test test-portable execute: export TQDM_DISABLE := 1
 
 # Every table in book/data, in under two hours on two cores, or some of the scripts in benchmarks/
 # that make them: make tables TABLES=exit_times. Once killed, it goes on where it was.

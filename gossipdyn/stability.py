@@ -87,6 +87,8 @@ def modes(problem, x, round=None):
         ln |multiplier| / period of training and then mixing, -inf for what the round erases.
     directions : list of n Overlaps, the matching changes (dQ, dR, dv), of norm 1 on those entries.
         A complex pair of eigenvalues is given by the real and the imaginary part of its vector.
+        Arbitrary, and another on another machine: the phase of such a vector, and the basis of
+        the space that directions of equal rates span.
 
     Raises ValueError for an x of several workers without a round, a period that is not above 0,
     and where the flow has a kink at x (a ReLU student on top of a teacher unit, or at zero).
@@ -115,7 +117,9 @@ def modes(problem, x, round=None):
     directions = []
     for i in np.argsort(-rates, kind="stable"):
         vector = vectors[:, i].imag if values[i].imag < 0 else vectors[:, i].real
-        vector = vector / np.linalg.norm(vector) * np.sign(vector[np.abs(vector).argmax()])
+        size = np.abs(vector)
+        first = (size > 0.9 * size.max()).argmax()  # of entries of equal size: made positive
+        vector = vector / np.linalg.norm(vector) * np.sign(vector[first])
         directions.append(Overlaps(*coordinates.unpack(vector, v0=np.zeros_like(x.v))))
     return np.sort(rates)[::-1], directions
 

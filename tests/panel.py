@@ -1,7 +1,7 @@
 """Runs whose states tests/test_portable.py compares between machines.
 
-`python tests/panel.py FILE` writes the states of the chain, of sgd and of lift(), and the names of
-the kernels; `python tests/panel.py FILE chain` one run of each chain: this is tests/data/panel.npz.
+`python tests/panel.py FILE` writes states of the chain, of sgd and of lift(), a mode, and the names
+of the kernels; `python tests/panel.py FILE chain` one run of each chain, tests/data/panel.npz.
 """
 
 import sys
@@ -72,6 +72,11 @@ def others():
         for kind, rounds in ROUNDS.items():
             engine = gd.sgd(N, RUNS, seed=3, dtype="float64")
             panel[f"{name}, {kind}, sgd"] = last(gd.run(engine, PROBLEM, x0, rounds, ends=False))
+    two = gd.Problem(gd.erf, v_star=[1.0, 1.0], T=np.eye(2), eta=0.3)
+    near = gd.Overlaps.single(Q=np.full((2, 2), 0.5), R=np.full((2, 2), 0.5), v=np.ones(2))
+    plateau = gd.fixed_point(two, near, within=gd.symmetric)
+    rates, directions = gd.modes(two, plateau)  # the first is odd: equal entries of both signs
+    panel["plateau, mode"] = np.concatenate([rates, *directions[0].R[0], directions[0].Q.ravel()])
     return panel
 
 

@@ -25,6 +25,7 @@ COPIED = [
     "book/references.bib",
     "book/references.md",
     "gossipdyn",
+    "tests/another_kernel.py",
     "tests/conftest.py",
     "tests/test_notebooks.py",
 ]
@@ -106,6 +107,20 @@ def test_a_notebook_without_outputs_fails(checkout):
     nbformat.write(page, checkout / "book/index.ipynb")
     code, said = make("test", checkout)
     assert code and "no cell has an output" in said
+
+
+def test_an_output_that_hangs_on_the_kernel_fails_under_another_one(checkout):
+    """The page prints what make test-portable changes: it is right under the own kernel alone."""
+    page = nbformat.read(checkout / "book/index.ipynb", as_version=4)
+    page.cells[1].source = "import os\n\n" + page.cells[1].source
+    page.cells[1].source += "\nprint(os.environ.get('OPENBLAS_CORETYPE'))  # like gd.chain()"
+    page.cells[1].outputs[0].text += "None\n"
+    nbformat.write(page, checkout / "book/index.ipynb")
+    assert make("test", checkout)[0] == 0
+    code, said = make("test-portable", checkout)
+    if "no second kernel" in said:
+        pytest.skip("no second kernel of OpenBLAS runs here")
+    assert code and "Cell outputs differ" in said
 
 
 def test_a_warning_of_the_book_fails(checkout):
