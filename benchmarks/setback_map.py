@@ -1,33 +1,34 @@
-"""The map and the runs of the chapter setback, in book/data. Four minutes of one idle core.
+"""The map and the single runs of the chapter setback, in book/data. Seven minutes of one idle core.
 
     python benchmarks/setback_map.py
 
 Two workers start independently (K = M = 2 erf units, eta = 1.5, rows N(0, 1), N = 200), average
 completely at alpha = `first`, and again after every `period` (inf: never again). Chain, seed 1.
 
-- `setback_map.csv`, over 128 runs: the part of them in which the first average is `harmful` (it
-  loses alignment, gd.diagnose); the `jump` of the mean risk; `recovery`, the time until worker 0 is
-  back at its risk before the average, or at 0.005; `delay` of the time from which on its risk stays
-  below 0.005, against the same run without averages. Means and standard errors.
-- `setback_runs.npz`: the single runs that average once, without label noise and with sigma = 0.1,
-  where the level is 0.015, twice the noise floor: what the average lost, the state it left, and
-  the recovery.
+- `setback_map`, over 512 pairs: in how many the first average is `harmful` (gd.diagnose with the
+  problem), and in how many a later one is, `again`; the `jump` of the mean risk; `recovery`, the
+  time until worker 0 is back at its risk before the average, or at 0.005; `delay` of the time from
+  which on its risk stays below 0.005, against the same run without averages. Means and standard
+  errors. A time that does not come within 160 of the first average counts as 160 after it;
+  `unsettled` counts these pairs.
+- `setback_runs`, of 128 pairs: the single runs whose one average is harmful, from `first` = 60 up
+  without label noise, from 80 up with sigma = 0.1, where the level is 0.015, twice the noise floor:
+  what the average lost, the state of worker 0 that it left, and the recovery.
 """
 
-import csv
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-DATA = Path(__file__).parents[1] / "book" / "data"
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=1.5)
-N, RUNS, SEED = 200, 128, 1
+N, RUNS, SINGLE, SEED = 200, 512, 128, 1
 LEVEL = {0.0: 0.005, 0.1: 0.015}  # by sigma
 FIRST = (20, 40, 60, 80, 120, 160, 200)
-PERIODS = (10, 40, 80, np.inf)
+PERIODS = (10, 40, np.inf)
 AFTER = 160  # alpha that follows the first average
 
 
@@ -46,67 +47,75 @@ def rounds(first, period):
     return [(first, A), *again]
 
 
-def losses(t, level):
-    """What the first average of every run cost: a dict of arrays (runs,)."""
+@cache
+def never(runs=RUNS, seed=SEED):
+    """(runs,) when worker 0 has learnt for good without averages."""
+    t = trained([(FIRST[-1] + AFTER, None)], runs=runs, seed=seed)
+    return t.first_below(LEVEL[0.0], for_good=True)[:, 0]
+
+
+def recovery(t, level):
+    """(runs,) after which time worker 0 is back at its risk before the first average, or at level.
+
+    It is inf where that does not come.
+    """
     i = int(np.flatnonzero(t.after_mixing)[0])
-    before, after, problem = t.state(i - 1), t.state(i), t.problem
-    found = gd.diagnose(before, after=after, problem=problem)
     back = t.risk[:, i:, 0] <= np.maximum(t.risk[:, i - 1, 0], level)[:, None]
-    time = np.where(back.any(1), (t.alpha[i:] - t.alpha[i])[back.argmax(1)], np.inf)
-    return {
-        "jump": t.risk[:, i, 0] - t.risk[:, i - 1].mean(-1),
-        "harmful": found.harmful,
-        "trace_loss": found.trace_loss,
-        "alignment_loss": (found.alignment_before - found.alignment_after).mean(-1),
-        "Q": after.Q[:, 0, :, 0],
-        "R": after.R[:, 0],
-        "recovery": time,
-    }
+    return np.where(back.any(1), (t.alpha[i:] - t.alpha[i])[back.argmax(1)], np.inf)
 
 
-def settled(t, level):
-    """(runs,) the time from which on the risk of worker 0 stays below the level, up to the end."""
-    above = t.risk[:, :, 0] > level
-    last = above.shape[1] - 1 - above[:, ::-1].argmax(1)
-    return np.where(above.any(1), t.alpha[np.minimum(last + 1, len(t.alpha) - 1)], 0.0)
+def jump(t):
+    """(runs,) the rise of the mean risk at the first average."""
+    i = int(np.flatnonzero(t.after_mixing)[0])
+    return t.risk[:, i, 0] - t.risk[:, i - 1].mean(-1)
 
 
-def cell(first, period, never, runs=RUNS, seed=SEED):
-    """The numbers of one cell by name, and its single runs. never : settled() without averages."""
+def map_cell(point, runs=RUNS, seed=SEED):
+    """The row of setback_map for a point (first, period)."""
+    first, period = point
     t = trained(rounds(first, period), runs=runs, seed=seed)
-    found = losses(t, LEVEL[0.0])
-    numbers = {"harmful": found["harmful"].mean()}
-    columns = {
-        "jump": found["jump"],
-        "recovery": np.minimum(found["recovery"], AFTER),
-        "delay": settled(t, LEVEL[0.0]) - never[:runs],
-    }
-    for name, column in columns.items():
-        numbers |= {name: column.mean(), f"{name}_error": column.std() / np.sqrt(runs)}
-    return numbers, found
+    harmful = gd.setbacks(t).harmful
+    end = first + AFTER
+    learnt = t.first_below(LEVEL[0.0], for_good=True)[:, 0]
+    columns = (
+        jump(t),
+        np.minimum(recovery(t, LEVEL[0.0]), AFTER),
+        np.minimum(learnt, end) - np.minimum(never(runs, seed), end),
+    )
+    numbers = [f(x) for x in columns for f in (np.mean, lambda x: np.std(x, ddof=1) / runs**0.5)]
+    counts = harmful[:, 0].sum(), harmful[:, 1:].any(1).sum(), np.isinf(learnt).sum()
+    return [(first, period, runs, *counts, *numbers)]
 
+
+def runs_cell(point, runs=SINGLE, seed=SEED):
+    """The rows of setback_runs for a point (sigma, first)."""
+    sigma, first = point
+    t = trained(rounds(first, np.inf), sigma, runs, seed + (sigma > 0))
+    i = int(np.flatnonzero(t.after_mixing)[0])
+    after = t.state(i)
+    found = gd.diagnose(t.state(i - 1), after=after, problem=t.problem)
+    loss = (found.alignment_before - found.alignment_after).mean(-1)
+    Q, R = after.Q[:, 0][:, [0, 0, 1], 0, [0, 1, 1]], after.R[:, 0].reshape(runs, 4)
+    columns = jump(t), found.trace_loss, loss, recovery(t, LEVEL[sigma]), *Q.T, *R.T
+    return [(sigma, first, *row) for row in np.transpose(columns)[found.harmful]]
+
+
+MEANS = {"jump": "z.4g", "recovery": "z.4g", "delay": "z.4g"}
+TABLES = {
+    "setback_map": tables.Table(
+        {"first": "", "period": "", "runs": "", "harmful": "", "again": "", "unsettled": ""}
+        | {f"{name}{end}": form for name, form in MEANS.items() for end in ("", "_error")},
+        map_cell,
+        [(first, period) for first in FIRST for period in PERIODS],
+    ),
+    "setback_runs": tables.Table(
+        {"sigma": "", "first": "", "jump": "z.5g", "trace_loss": "z.5g", "alignment_loss": "z.5g"}
+        | {"recovery": ""}
+        | dict.fromkeys(("Q11", "Q12", "Q22", "R11", "R12", "R21", "R22"), ".9g"),
+        runs_cell,
+        [(0.0, first) for first in FIRST[2:]] + [(0.1, first) for first in FIRST[3:]],
+    ),
+}
 
 if __name__ == "__main__":
-    DATA.mkdir(exist_ok=True)
-    single = []
-    never = settled(trained([(FIRST[-1] + AFTER, None)]), LEVEL[0.0])
-    with open(DATA / "setback_map.csv", "w", newline="") as file:
-        file.write(f"# python benchmarks/setback_map.py, seed {SEED}\n")
-        table = None
-        for first in FIRST:
-            for period in PERIODS:
-                numbers, found = cell(first, period, never)
-                row = {"first": first, "period": period, "runs": RUNS}
-                row |= {name: f"{x:.4g}" for name, x in numbers.items()}
-                if table is None:
-                    table = csv.DictWriter(file, row, lineterminator="\n")
-                    table.writeheader()
-                table.writerow(row)
-                file.flush()
-            single.append(found | {"first": np.full(RUNS, first), "sigma": np.zeros(RUNS)})
-    for first in FIRST[3:]:
-        sigma = 0.1
-        found = losses(trained(rounds(first, np.inf), sigma, seed=SEED + 1), LEVEL[sigma])
-        single.append(found | {"first": np.full(RUNS, first), "sigma": np.full(RUNS, sigma)})
-    arrays = {k: np.concatenate([s[k] for s in single]) for k in single[0]}
-    np.savez_compressed(DATA / "setback_runs.npz", **arrays)
+    tables.make(__file__)

@@ -25,7 +25,8 @@ FRESH = 12345  # a seed of no script
 WAITING = set(
     """
     exit_times diagnosis gelu_bridge global_minimum matched_early noise_and_width setback_early
-    setback_map setback_noise setback_runs theory_meets_simulation_exit
+    setback_map setback_noise setback_periods setback_runs setback_weights setback_when
+    theory_meets_simulation_exit
     theory_meets_simulation_fixed topology warm_start
     """.split()
 )
@@ -54,6 +55,13 @@ def assert_near(one, other, sigmas=5):
 def test_make_tables_makes_every_file():
     files = {path.stem for path in tables.DATA.iterdir()} - WAITING
     assert files == set(TABLES) - WAITING
+
+
+def assert_same_rate(one, other, count, of):
+    """Two counts, `count` in `of`, of one rate."""
+    k, n = (np.array([int(x[name]) for x in (one, other)]) for name in (count, of))
+    p = (k.sum() + 1) / (n.sum() + 2)  # not 0: no count has no error
+    assert_near(*zip(k / n, np.sqrt(p * (1 - p) / n), strict=True))
 
 
 @pytest.mark.parametrize("table", sorted(TABLES))
@@ -164,3 +172,75 @@ def test_warm_start():
     error = np.sqrt(p * (1 - p))
     rates = different / pairs, int(row["different"]) / stored
     assert_near((rates[0], error / pairs**0.5), (rates[1], error / stored**0.5))
+
+
+def test_setback_map():
+    script = SCRIPTS["setback_map"]
+    point = (60, 10)
+    (seen,) = script.map_cell(point, runs=96, seed=FRESH)
+    seen = dict(zip(script.TABLES["setback_map"].columns, seen, strict=True))
+    row = tables.read("setback_map")[1][script.TABLES["setback_map"].points.index(point)]
+    assert_same_rate(seen, row, "harmful", "runs")
+    for name in ("jump", "recovery", "delay"):
+        assert_near(*((float(x[name]), float(x[f"{name}_error"])) for x in (seen, row)))
+
+
+def test_setback_runs():
+    script = SCRIPTS["setback_map"]
+    seen = np.array(script.runs_cell((0.0, 80), runs=64, seed=FRESH))
+    rows = [r for r in tables.read("setback_runs")[1] if (r["sigma"], r["first"]) == ("0.0", "80")]
+    for i, name in enumerate(script.TABLES["setback_runs"].columns):
+        if name in ("jump", "trace_loss", "recovery", "R11"):
+            assert_near(mean_and_error(seen[:, i]), mean_and_error(column(rows, name)))
+
+
+def test_setback_when():
+    script = SCRIPTS["setback_periods"]
+    seen = np.array([row[3:] for row in script.when_cell(("early", 200), runs=48, seed=FRESH)])
+    rows = tables.read("setback_when")[1]
+    rows = [row for row in rows if (row["average"], row["N"]) == ("early", "200")]
+    assert_near(mean_and_error(seen[:, 0]), mean_and_error(column(rows, "learnt")))
+    # a flow comes back, to the tenth that is stored and its own tolerance
+    rows = [row for row in tables.read("setback_when")[1] if row["average"] == "late"][:2]
+    seen = script.when_cell(("late", np.inf), runs=2)
+    assert np.allclose([row[3] for row in seen], column(rows, "learnt"), rtol=0, atol=0.06)
+    assert [row[4] for row in seen] == list(column(rows, "harmful"))
+
+
+def test_setback_periods():
+    script = SCRIPTS["setback_periods"]
+    point = ("pair, weights .7 and .3", 80)
+    (seen,) = script.periods_cell(point, runs=48, seed=FRESH)
+    seen = dict(zip(script.TABLES["setback_periods"].columns, seen, strict=True))
+    row = tables.read("setback_periods")[1][script.TABLES["setback_periods"].points.index(point)]
+    for name in ("first_harmful", "again", "split"):
+        assert_same_rate(seen, row, name, "runs")
+
+
+def test_setback_weights():
+    script = SCRIPTS["setback_weights"]
+    found = script.single_rounds("pair", 100, FRESH, 32)
+    seen = script.ranks(np.delete(found, 2, axis=-1))  # the aim is the level
+    rows = tables.read("setback_weights")[1]
+    wanted = {"setting": "pair", "N": "100", "seed": "1", "aim": "level", "share": "all"}
+    (row,) = (row for row in rows if wanted.items() <= row.items())
+    for value, name in zip(seen, (*script.CANDIDATES, "lead"), strict=True):
+        error = (float(row[f"{name}_high"]) - float(row[f"{name}_low"])) / (2 * 1.96)
+        # a quarter of the runs, so twice the error
+        assert_near((value, 2 * error), (float(row[name]), error))
+
+
+def test_setback_noise():
+    script = SCRIPTS["setback_laws"]
+    median, low, high = gd.bootstrap(script.capped(200, 64, FRESH))
+    row = {k: float(x) for k, x in tables.read("setback_noise")[1][0].items()}
+    pairs = [(median, high - low), (row["median"], row["high"] - row["low"])]
+    assert_near(*((value, width / (2 * 1.96) + 0.1) for value, width in pairs))
+
+
+def test_setback_early():
+    script = SCRIPTS["setback_laws"]
+    row = tables.read("setback_early")[1][0]
+    assert (row["N"], row["first"]) == ("100", "0")
+    seen = script.cost(0, 100, 64, FRESH)
+    assert_near(mean_and_error(seen), (float(row["cost"]), float(row["error"])))
