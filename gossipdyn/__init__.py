@@ -19,7 +19,7 @@ from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
 from .fluctuations import Fluctuations, diffusion, fluctuations
 from .gaussian import Activation, erf, linear, quadratic, relu
 from .generalisation import interpolation, mean_risk, risk
-from .gossip import Matched, consensus_distance, matched, mix
+from .gossip import Matched, consensus_distance, independent, matched, mix
 from .graphs import (
     complete,
     drop_edges,
@@ -102,6 +102,7 @@ __all__ = [
     "gelu",
     "gossip_floor",
     "hypercube",
+    "independent",
     "interpolation",
     "largest_stable_eta",
     "lazy",

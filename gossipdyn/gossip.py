@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from .graphs import check_mixing
-from .order_parameters import Overlaps, Weights, check_state, overlaps
+from .order_parameters import Overlaps, Weights, check_overlaps, check_state, overlaps
 from .problem import check_problem
 from .refusals import flag, number, rounding, through_constructor
 
@@ -55,6 +55,25 @@ def consensus_distance(x):
     check_state(x)
     P = x.v.shape[-2]
     return np.einsum("...pkpk->...", x.Q) / P - np.einsum("...pkqk->...", x.Q) / P**2
+
+
+def independent(problem, x):
+    """x with the overlaps that workers from independent starts have: Q^pq = R^p T^-1 R^q^T.
+
+    What two workers have in common is then what both know of the teacher. In the limit N ->
+    infinity it stays so until their first round; at finite N up to 1 / sqrt(N).
+
+    x : Overlaps, of which the workers' own Q^pp, R and v are kept; leading axes pass through.
+    Returns Overlaps. Raises ValueError for a singular T and overlaps that no weights have. Chapter
+    `gossip_ode`, equation :eq:`eq-independent`; derived in the book.
+    """
+    check_overlaps(problem, x)
+    if np.linalg.matrix_rank(problem.T, hermitian=True) < len(problem.T):
+        raise ValueError("T is singular, so Q = R T^-1 R^T does not exist: a unit repeats others")
+    own = np.eye(x.v.shape[-2], dtype=bool)[:, None, :, None]
+    known = np.linalg.solve(problem.T, np.swapaxes(x.R, -1, -2))
+    Q = np.einsum("...pkm,...qml->...pkql", x.R, known)
+    return Overlaps(Q=np.where(own, x.Q, Q), R=x.R, v=x.v)
 
 
 def apply_mixing(A, state):

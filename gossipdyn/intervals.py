@@ -20,11 +20,17 @@ def proportion(k, n, confidence=0.95):
     and n and a confidence that is not between 0 and 1. Chapter `global_minimum`, equation
     :eq:`eq-wilson`; Wilson (1927).
     """
-    k, n = np.asarray(k), np.asarray(n)
-    counts = all(a.dtype.kind in "iu" for a in (k, n))
-    if not counts or np.any(n < 1) or np.any(k < 0) or np.any(k > n):
+    given = k, n
+    try:
+        k, n = np.broadcast_arrays(*map(np.asarray, given))
+        counts = k.dtype.kind in "iu" and n.dtype.kind in "iu"
+        counts = counts and bool(np.all((n >= 1) & (k >= 0) & (k <= n)))
+    except ValueError:  # rows of different lengths
+        counts = False
+    if not counts:
         raise ValueError(
-            f"a rate is k of n, whole numbers with 0 <= k <= n and n from 1 up, got k={k}, n={n}"
+            f"a rate is k of n, whole numbers with 0 <= k <= n and n from 1 up, got k={given[0]!r} "
+            f"and n={given[1]!r}"
         )
     z = ndtri((1 + _confidence(confidence)) / 2)
     centre, spread = k + z**2 / 2, z * np.sqrt(k * (n - k) / n + z**2 / 4)
@@ -50,6 +56,8 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
     than 2 runs, nan among the values or in the statistic (inf - inf), and options that are none.
     """
     values = _values(values)
+    if not callable(statistic):
+        raise ValueError(f"statistic is a function of an array of runs, got {statistic!r}")
     low = (1 - _confidence(confidence)) / 2
     rng = np.random.default_rng(whole(seed, "seed"))
     rows = rng.integers(len(values), size=(whole(draws, "draws", 100), len(values)))

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from .ode import Coordinates
-from .order_parameters import Overlaps, check_overlaps, check_state
-from .refusals import number, reals
+from .order_parameters import Overlaps, check_fit, check_overlaps, check_state
+from .refusals import number, orders, reals
 from .trajectory import check_trajectory
 
 
@@ -63,10 +63,7 @@ def specialisation(x, order=None):
             f"an order of the units needs as many students as teacher units, two or more, got K={K}"
             f" and M={M}: asymmetry() is for any number"
         )
-    order = np.arange(K) if order is None else np.asarray(order)
-    permuted = order.dtype.kind in "iu" and order.shape[-1:] == (K,)
-    if not permuted or np.any(np.sort(order, axis=-1) != np.arange(K)):
-        raise ValueError(f"an order is a permutation of 0 .. {K - 1}, got {order.tolist()}")
+    order = np.arange(K) if order is None else orders(order, K)
     try:
         order = np.broadcast_to(order, (*lead, K))
     except ValueError as error:
@@ -148,22 +145,24 @@ def plateau_length(problem, x0, threshold=0.1):
         raise ValueError("x0 has no asymmetry: from there the flow stays symmetric for ever")
     if start >= threshold:
         return 0.0
-    return escape_until(problem, x0, np.log(threshold / start))
+    path, _ = grown(problem, x0, np.log(threshold / start))
+    return float(path.t[-1])
 
 
-def escape_until(problem, x0, growth):
-    """The alpha at which asymmetry has grown by exp(growth) along escape()."""
+def grown(problem, x0, growth):
+    """The symmetric trajectory until asymmetry has grown by exp(growth), as _symmetric_flow()."""
+    check_fit(problem, x0)
     horizon = 1e5 / problem.eta
-    path, _ = _symmetric_flow(problem, x0, horizon, reach=growth)
+    path, both = _symmetric_flow(problem, x0, horizon, reach=growth, dense_output=True)
     if path.status != 1:
         raise ValueError(
             f"asymmetry does not grow by exp({growth:.3g}) before alpha={horizon:.3g}: it grew by "
             f"exp({path.y[-1, -1]:.3g})"
         )
-    return float(path.t_events[0][0])
+    return path, both
 
 
-def _symmetric_flow(problem, x0, until, reach=np.inf, t_eval=None):
+def _symmetric_flow(problem, x0, until, reach=np.inf, **options):
     """The symmetric trajectory with the integral of lambda as its last coordinate."""
     check_overlaps(problem, x0)
     M, (P, K) = problem.M, x0.v.shape[-2:]
@@ -203,7 +202,7 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, t_eval=None):
     arrived.terminal = True
     start = np.append(coordinates.pack(x0), 0.0)
     path = solve_ivp(
-        rate, (0, until), start, "LSODA", t_eval, events=arrived, rtol=1e-9, atol=1e-12
+        rate, (0, until), start, "LSODA", events=arrived, rtol=1e-9, atol=1e-12, **options
     )
     return path, both
 

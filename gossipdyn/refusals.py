@@ -30,6 +30,18 @@ def flag(x, name):
     return bool(x)
 
 
+def orders(a, K):
+    """a as an int array (..., K), or a ValueError: every row is a permutation of 0 .. K-1."""
+    try:
+        a = np.asarray(a)
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"orders of one length, {K}, are needed, got {a!r}") from error
+    permuted = a.dtype.kind in "iu" and a.shape[-1:] == (K,)
+    if not permuted or np.any(np.sort(a, axis=-1) != np.arange(K)):
+        raise ValueError(f"an order is a permutation of 0 .. {K - 1}, got {a.tolist()}")
+    return a
+
+
 def reals(a, name, narrow=False):
     """a as a new float64 array, or a ValueError: `name` is an array of finite real numbers.
 

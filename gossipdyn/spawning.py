@@ -8,8 +8,9 @@ from scipy.interpolate import CubicSpline
 from scipy.optimize import linear_sum_assignment
 
 from .fluctuations import nodes
-from .order_parameters import field_covariance
-from .plateau import escape, escape_until
+from .ode import Coordinates
+from .order_parameters import Overlaps, field_covariance
+from .plateau import grown, symmetric
 from .refusals import reals, whole
 
 GROWN = 8.0  # by exp(-2 GROWN), 1e-7, is later noise outgrown
@@ -37,24 +38,25 @@ def noise_to_come(problem, x0, alpha):
     alpha = reals(alpha, "alpha")
     if np.any(alpha < 0):
         raise ValueError(f"alpha is a time from 0 up, got {alpha}")
-    end = escape_until(problem, x0, GROWN)
+    path, both = grown(problem, x0, GROWN)
     if x0.v.shape[-1] != problem.M:
         raise ValueError(
             f"an order of the units needs as many students as teacher units, got K="
             f"{x0.v.shape[-1]} and M={problem.M}"
         )
+    end = path.t[-1]
     grid = end * np.linspace(0, 1, 97) ** 2  # dense at first, where the noise is largest
-    path = escape(problem, x0, grid)
-    D = _kicks(problem, path.x)
-    gained = CubicSpline(grid, D * np.exp(-2 * path.growth)).antiderivative()
+    states = path.sol(grid)
+    noise = _kicks(problem, x0, states[:-1].T) * np.exp(-2 * states[-1])
+    gained = CubicSpline(grid, noise).antiderivative()
     # at the end D and lambda hardly change any more: the rest is a geometric tail
-    rest = D[-1] * np.exp(-2 * path.growth[-1]) / (2 * path.rate[-1])
-    later = np.exp(-2 * path.rate[-1] * np.maximum(alpha - end, 0))
-    V = gained(end) - gained(np.minimum(alpha, end)) + rest * later
+    twice = 2 * both(states[:-1, -1])[1]
+    later = np.exp(-twice * np.maximum(alpha - end, 0))
+    V = gained(end) - gained(np.minimum(alpha, end)) + noise[-1] / twice * later
     return float(V) if V.ndim == 0 else V
 
 
-def spawning(problem, x0, alpha, draws=50_000, seed=0):
+def spawning(problem, x0, alpha, draws=20_000, seed=0):
     """Probability that two workers copied from one at alpha end with their units in other orders.
 
     The worker starts from Gaussian rows with the mean overlaps x0, and learns until alpha. Its two
@@ -74,7 +76,7 @@ def spawning(problem, x0, alpha, draws=50_000, seed=0):
     draws). Returns P, of the shape of alpha. Raises ValueError for an x0 with R not 0, and what
     noise_to_come() refuses. Chapter `warm_start`, equation :eq:`eq-arccos`.
     """
-    alpha = reals(alpha, "alpha")
+    alpha, draws, seed = reals(alpha, "alpha"), whole(draws, "draws", 1), whole(seed, "seed")
     V = noise_to_come(problem, x0, np.append(alpha, 0.0))
     if np.any(x0.R):
         raise ValueError(
@@ -89,9 +91,7 @@ def spawning(problem, x0, alpha, draws=50_000, seed=0):
     if K == 2:
         P = np.arccos(rho) / np.pi
     else:
-        X, Y = np.random.default_rng(whole(seed, "seed")).standard_normal(
-            (2, whole(draws, "draws", 1), K, K)
-        )
+        X, Y = np.random.default_rng(seed).standard_normal((2, draws, K, K))
         order = _order(X)
         parts = (_order(r * X + np.sqrt(1 - r**2) * Y) for r in rho)
         P = np.array([np.mean((order != other).any(-1)) for other in parts])
@@ -103,9 +103,10 @@ def _order(X):
     return np.array([linear_sum_assignment(x, maximize=True)[1] for x in X])
 
 
-def _kicks(problem, x):
-    """D (times,) along symmetric states x, in the units of u."""
+def _kicks(problem, x0, states):
+    """D (times,) along symmetric states in coordinates, in the units of u."""
     K = problem.M
+    x = Overlaps(*Coordinates(problem, symmetric(x0)).unpack(states))
     turn = np.where(np.eye(K), 1.0, -1.0 / (K - 1))
     z, weight = nodes(2 * K, problem.activation)
     D = []

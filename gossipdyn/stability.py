@@ -15,6 +15,7 @@ from .ode import Coordinates, drift, noise
 from .order_parameters import Overlaps, check_overlaps
 from .problem import check_problem
 from .refusals import number, rounding
+from .refusals import orders as check_orders
 
 ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
@@ -227,11 +228,14 @@ def _range(coordinates, projection):
 # perfect learning
 
 
-def perfect(problem, students=None):
+def perfect(problem, students=None, orders=None):
     """The perfect solution as Overlaps: student m is teacher unit m, spare students are zero.
 
     students : K, at least M; M unless given. v is v_star, repeated in turn for spare students.
-    Raises ValueError for K below M, and for K above M when the activation is not 0 at 0.
+    orders : (P, M), instead: P perfect workers, and student k of worker p is teacher unit
+    orders[p][k], its v that unit's. [(0, 1), (1, 0)] are two workers in opposite orders.
+    Raises ValueError for K below M, for K above M when the activation is not 0 at 0, and for orders
+    that are no permutations or of which P is 0. Chapter `one_round`, equation :eq:`eq-two-values`.
     """
     check_problem(problem)
     K, M = problem.M if students is None else students, problem.M
@@ -241,6 +245,16 @@ def perfect(problem, students=None):
         raise ValueError(
             f"spare students at zero are silent only when g(0) = 0; {problem.activation.name} has "
             f"g(0) = {problem.activation.g(np.zeros(1))[0]:.4g}: use students={M}"
+        )
+    if orders is not None:
+        units = check_orders(orders, M)
+        if units.ndim != 2 or not len(units) or K > M:
+            raise ValueError(
+                f"orders are those of P workers with M = {M} students each, (P, {M}), got shape "
+                f"{units.shape} and students={students}"
+            )
+        return Overlaps(
+            Q=problem.T[units[:, :, None, None], units], R=problem.T[units], v=problem.v_star[units]
         )
     R = np.concatenate([problem.T, np.zeros((K - M, M))])
     Q = np.concatenate([R, np.zeros((K, K - M))], axis=1)

@@ -115,7 +115,7 @@ class Trajectory:
             raise ValueError(f"q is a part from 0 to 1, or a list of them, got {q}")
         return np.quantile(self._kept(name), q, axis=0)
 
-    def first_below(self, level, name="risk", since=-np.inf, for_good=False):
+    def first_below(self, level, name="risk", since=None, for_good=False):
         """The alpha at which each run's risk is first below `level`: (runs, P), or (runs,).
 
         Interpolated between the recorded times before and after it, linearly in the logarithm of
@@ -130,11 +130,11 @@ class Trajectory:
         Raises ValueError for a risk that was not kept and for a `since` after the end. Chapter
         `setback`.
         """
-        if name not in ("risk", "mean_risk"):
+        if not isinstance(name, str) or name not in ("risk", "mean_risk"):
             raise ValueError(f'the risks of a trajectory are "risk" and "mean_risk", not {name!r}')
         if not number(level, "level, a risk,", 0) > 0:
             raise ValueError(f"level is a risk above 0, got {level!r}")
-        since = -np.inf if since == -np.inf else number(since, "since")
+        since = self.alpha[0] if since is None else number(since, "since")
         if since > self.alpha[-1] + 1e-9:
             raise ValueError(f"the record ends at alpha={self.alpha[-1]:.6g}, before since={since}")
         first, last = (np.searchsorted(self.alpha, since + slack) for slack in (-1e-9, 1e-9))

@@ -20,6 +20,7 @@ I2 = np.eye(2)
 PROBLEM = gd.Problem(activation=gd.erf, v_star=[1, 1], T=I2, sigma=0.1)
 X = gd.random_start(PROBLEM, workers=2, students=2, N=20, seed=1)
 ONE = gd.Overlaps.single(Q=0.5 * I2, R=0.3 * I2, v=[1, 1])
+START = gd.Overlaps.single(Q=0.5 * I2, R=0 * I2, v=[1, 1])
 W = gd.lift(PROBLEM, X, 10)
 RUN = gd.run(gd.chain(N=20, runs=3), PROBLEM, X, [(1.0, gd.ring(2))], record=[0.5])
 C4 = np.eye(4) + 0.1
@@ -57,7 +58,7 @@ CALLS = {
     "mix": (gd.mix, dict(A=gd.ring(2), state=X)),
     "matched": (gd.matched, dict(A=gd.ring(2), problem=PROBLEM, tie=0.1)),
     "diagnose": (gd.diagnose, dict(x=X, A=gd.ring(2), problem=PROBLEM, N=20)),
-    "setbacks": (gd.setbacks, dict(t=RUN, slack=0.0)),
+    "setbacks": (gd.setbacks, dict(t=RUN, slack=0.0, N=20)),
     "phases": (gd.phases, dict(trajectory=RUN)),
     "from_edges": (gd.from_edges, dict(P=3, edges=[(0, 1), (1, 2)])),
     "complete": (gd.complete, dict(P=3)),
@@ -97,6 +98,23 @@ CALLS = {
     "modes": (gd.modes, dict(problem=PROBLEM, x=ONE)),
     "largest_stable_eta": (gd.largest_stable_eta, dict(problem=PROBLEM, students=2)),
     "noise_floor": (gd.noise_floor, dict(problem=PROBLEM, x=gd.perfect(PROBLEM))),
+    "perfect": (gd.perfect, dict(problem=PROBLEM, students=2, orders=[(0, 1), (1, 0)])),
+    "specialisation": (gd.specialisation, dict(x=X, order=[1, 0])),
+    "assignment": (gd.assignment, dict(problem=PROBLEM, x=X)),
+    "consensus_distance": (gd.consensus_distance, dict(x=X)),
+    "independent": (gd.independent, dict(problem=PROBLEM, x=X)),
+    "interpolation": (gd.interpolation, dict(problem=PROBLEM, x=X, p=0, q=1, t=[0.5])),
+    "gossip_floor": (gd.gossip_floor, dict(problem=PROBLEM, A=gd.ring(3), period=1.0)),
+    "gossip_floor coupling": (gd.gossip_floor, dict(problem=PROBLEM, A=gd.ring(3), coupling=1.0)),
+    "noise_to_come": (gd.noise_to_come, dict(problem=PROBLEM, x0=START, alpha=[0.5])),
+    "spawning": (gd.spawning, dict(problem=PROBLEM, x0=START, alpha=[0.5], draws=100, seed=0)),
+    "proportion": (gd.proportion, dict(k=1, n=3, confidence=0.9)),
+    "bootstrap": (gd.bootstrap, dict(
+        values=[1.0, 2.0, 4.0], statistic=np.median, seed=0, confidence=0.9, draws=100,
+    )),
+    "std": (RUN.std, dict(name="risk")),
+    "quantile": (RUN.quantile, dict(name="risk", q=[0.5])),
+    "first_below": (RUN.first_below, dict(level=0.1, name="risk", since=0.5, for_good=True)),
     "fluctuations": (gd.fluctuations, dict(
         problem=PROBLEM, x0=ONE, rounds=0.1, record=[0.05], random_rows=False,
     )),
@@ -108,7 +126,8 @@ CALLS = {
     "smooth": (gd.smooth, dict(g=np.tanh, dg=lambda x: 1 / np.cosh(x) ** 2)),
     "sweep": (gd.sweep, dict(function=len, points=[[1], [2]], cores=1)),
 }  # fmt: skip
-NAN_IS_AN_ANSWER = {"phases", "setbacks", "diagnose"}  # "never": no plateau, no teacher, no floor
+# "never": no plateau, no teacher, no floor, no recovery
+NAN_IS_AN_ANSWER = {"phases", "setbacks", "diagnose", "first_below", "bootstrap"}
 
 
 def numbers(result):
@@ -144,7 +163,7 @@ def complaint(name, key, value):
                 return None
             return f"{name}({key}={value!r}): foreign or wordless: {error!r}"
         except Exception as error:
-            if name == "diagnose" and value is len:  # a callable's own error is its author's
+            if name in ("diagnose", "bootstrap") and value is len:  # a callable's error is its own
                 return None
             return f"{name}({key}={value!r}): {type(error).__name__}: {error}"
     if name not in NAN_IS_AN_ANSWER and not all(np.isfinite(a).all() for a in numbers(result)):

@@ -123,3 +123,38 @@ def test_a_line_needs_two_workers_that_exist():
     for p, q, t in ((0, 2, 0.5), (-1, 0, 0.5), (0, 1, [[0.5]]), (0, 1, np.nan), (0.5, 1, 0.5)):
         with pytest.raises(ValueError):
             gd.interpolation(two, x, p, q, t)
+
+
+def test_perfect_workers_in_orders_of_their_own():
+    T = [[1, 0.2, 0], [0.2, 0.8, 0.1], [0, 0.1, 1.2]]
+    case = gd.Problem(activation=gd.erf, v_star=(1, -0.5, 2), T=T)
+    orders = [(0, 1, 2), (2, 0, 1)]
+    x = gd.perfect(case, orders=orders)
+    W_star = gd.lift(case, gd.perfect(case), N=8).W_star
+    w = gd.Weights(W=W_star[np.array(orders)], v=case.v_star[np.array(orders)], W_star=W_star)
+    for a, b in ((x.Q, gd.overlaps(w).Q), (x.R, gd.overlaps(w).R), (x.v, w.v)):
+        assert np.allclose(a, b, rtol=0, atol=1e-14)
+    assert np.allclose(gd.risk(case, x), 0, rtol=0, atol=1e-12)
+    assert gd.perfect(case, orders=[(0, 1, 2)]) == gd.perfect(case)
+    for orders in ([0, 1, 2], [(0, 0, 1)], [(0, 1)], np.zeros((0, 3), dtype=int), [(0, 1), (2,)]):
+        with pytest.raises(ValueError, match="order"):
+            gd.perfect(case, orders=orders)
+
+
+def test_independent_workers_share_what_both_know_of_the_teacher():
+    """As the mean over rows that are random across the teacher's span."""
+    T = [[1.0, 0.3], [0.3, 0.8]]
+    case = gd.Problem(activation=gd.erf, v_star=(1, 1), T=T)
+    x = gd.random_start(case, 3, 2, N=6, runs=2, seed=0)
+    found = gd.independent(case, x)
+    for run in range(2):
+        for p, q in np.ndindex(3, 3):
+            known = x.R[run, p] @ np.linalg.inv(T) @ x.R[run, q].T
+            expected = x.Q[run, p, :, p] if p == q else known
+            assert np.allclose(found.Q[run, p, :, q], expected, rtol=0, atol=1e-14)
+    assert np.array_equal(found.R, x.R) and np.array_equal(found.v, x.v)
+    own = np.einsum("rpkpl->rpkl", found.Q) == np.einsum("rpkpl->rpkl", x.Q)
+    assert own.all()
+    flat = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.ones((2, 2)))
+    with pytest.raises(ValueError, match="singular"):
+        gd.independent(flat, gd.random_start(flat, 2, 2, N=6))
