@@ -77,9 +77,13 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
 
 def _values(values):
     try:
-        values = np.asarray(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"values are real numbers, one row a run, got {values!r}") from error
+        given = np.asarray(values)
+        real = given.dtype.kind in "biuf"
+    except ValueError:  # rows of different lengths
+        real = False
+    if not real:
+        raise ValueError(f"values are real numbers, one row a run, got {values!r}")
+    values = given.astype(float)
     if values.ndim == 0 or len(values) < 2 or np.isnan(values).any():
         raise ValueError(
             f"a bootstrap needs the values of 2 or more runs, none of them nan, got {values}"
