@@ -6,13 +6,12 @@ Four workers with K = M = 3 (eta = 1, no label noise) start from independent ran
 chain and average every 5 until alpha = 250, on several graphs, plainly or matched with several
 ties. For each way the table tells, of RUNS = 128 runs (the same starts and samples at one N), the
 median over runs of the first time after which every worker has a risk below 0.005, its 95 %
-interval `low` to `high` (order statistics), and how many runs never get there. The last two rows,
+interval `low` to `high` (bootstrap), and how many runs never get there. The last two rows,
 with N = 500 inputs, take as long as all others.
 """
 
 import numpy as np
 import tables
-from scipy.stats import binom
 
 import gossipdyn as gd
 
@@ -36,17 +35,11 @@ def learning_times(A, tie, N, runs=RUNS, seed=SEED):
     return np.append(t.alpha, np.inf)[last + 1]
 
 
-def interval_of_median(times):
-    """The order statistics between which the median lies with a probability of 95 %."""
-    low, high = binom.interval(0.95, len(times), 0.5)
-    return np.sort(times)[[int(low) - 1, int(high)]]
-
-
 def cell(way):
     graph, tie, N = way
     times = learning_times(GRAPHS[graph], tie, N)
-    never = np.isinf(times).sum()
-    return [(graph, tie, N, np.median(times), never, RUNS, *interval_of_median(times))]
+    median, low, high = gd.bootstrap(times)
+    return [(graph, tie, N, median, np.isinf(times).sum(), RUNS, low, high)]
 
 
 COLUMNS = dict.fromkeys(("graph", "tie", "N", "median", "never", "runs", "low", "high"), "")
