@@ -11,9 +11,10 @@ completely at alpha = `first`, and again after every `period` (inf: never again)
   which on its risk stays below 0.005, against the same run without averages. Means and standard
   errors. A time that does not come within 160 of the first average counts as 160 after it;
   `unsettled` counts these pairs.
-- `setback_runs`, of 128 pairs: the single runs whose one average is harmful, from `first` = 60 up
-  without label noise, from 80 up with sigma = 0.1, where the level is 0.015, twice the noise floor:
-  what the average lost, the state of worker 0 that it left, and the recovery.
+- `setback_runs`, of 128 pairs, the same for all `first`: the single runs whose one average is
+  harmful, from `first` = 60 up without label noise, from 80 up with sigma = 0.1, where the level is
+  0.015, twice the noise floor: what the average lost, the state of worker 0 that it left, and the
+  recovery.
 """
 
 from dataclasses import replace
@@ -97,7 +98,10 @@ def runs_cell(point, runs=SINGLE, seed=SEED):
     loss = (found.alignment_before - found.alignment_after).mean(-1)
     Q, R = after.Q[:, 0][:, [0, 0, 1], 0, [0, 1, 1]], after.R[:, 0].reshape(runs, 4)
     columns = jump(t), found.trace_loss, loss, recovery(t, LEVEL[sigma]), *Q.T, *R.T
-    return [(sigma, first, *row) for row in np.transpose(columns)[found.harmful]]
+    pairs = np.flatnonzero(found.harmful)
+    return [
+        (sigma, first, i, *row) for i, row in zip(pairs, np.transpose(columns)[pairs], strict=True)
+    ]
 
 
 MEANS = {"jump": "z.4g", "recovery": "z.4g", "delay": "z.4g"}
@@ -109,8 +113,8 @@ TABLES = {
         [(first, period) for first in FIRST for period in PERIODS],
     ),
     "setback_runs": tables.Table(
-        {"sigma": "", "first": "", "jump": "z.5g", "trace_loss": "z.5g", "alignment_loss": "z.5g"}
-        | {"recovery": ""}
+        {"sigma": "", "first": "", "pair": ""}
+        | dict.fromkeys(("jump", "trace_loss", "alignment_loss", "recovery"), "z.5g")
         | dict.fromkeys(("Q11", "Q12", "Q22", "R11", "R12", "R21", "R22"), ".9g"),
         runs_cell,
         [(0.0, first) for first in FIRST[2:]] + [(0.1, first) for first in FIRST[3:]],
