@@ -8,13 +8,11 @@ risk of a worker before a round, after it, and of the mean of all workers: means
 (40, 100], the workers and RUNS = 128 runs, with their standard errors.
 """
 
-from pathlib import Path
-
 import numpy as np
+import tables
 
 import gossipdyn as gd
 
-FILE = Path(__file__).parents[1] / "book" / "data" / "topology.csv"
 GRAPHS = {
     "path": gd.path(8),
     "ring": gd.ring(8),
@@ -39,14 +37,18 @@ def floors(engine, A):
     return np.stack([part.mean(1) for part in parts], axis=1)
 
 
+def cell(point):
+    graph, N = point
+    runs = floors(gd.chain(N, RUNS, SEED), GRAPHS[graph])
+    pairs = zip(runs.mean(0), runs.std(0, ddof=1) / np.sqrt(RUNS), strict=True)
+    return [(graph, N, *(x for pair in pairs for x in pair))]
+
+
+COLUMNS = {"graph": "", "N": ""}
+for kind in ("before", "after", "mean"):
+    COLUMNS |= {kind: ".5e", f"{kind}_error": ".2e"}
+POINTS = [(graph, N) for graph in GRAPHS for N in SIZES]
+TABLES = {"topology": tables.Table(COLUMNS, cell, POINTS)}
+
 if __name__ == "__main__":
-    with open(FILE, "w") as file:
-        file.write(f"# python benchmarks/topology.py, seed {SEED}\n")
-        file.write("graph,N,before,before_error,after,after_error,mean,mean_error\n")
-        for name, A in GRAPHS.items():
-            for N in SIZES:
-                runs = floors(gd.chain(N, RUNS, SEED), A)
-                mean, error = runs.mean(0), runs.std(0, ddof=1) / np.sqrt(RUNS)
-                pairs = zip(mean, error, strict=True)
-                file.write(f"{name},{N}," + ",".join(f"{m:.5e},{s:.2e}" for m, s in pairs) + "\n")
-                print(name, N, mean)
+    tables.make(__file__)
