@@ -16,6 +16,7 @@ from importlib.util import find_spec
 
 from .activations import gelu, smooth, softplus, tanh
 from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
+from .divergence import Diverged
 from .fluctuations import Fluctuations, diffusion, fluctuations
 from .gaussian import Activation, erf, linear, quadratic, relu
 from .generalisation import interpolation, mean_risk, risk
@@ -55,7 +56,7 @@ from .plateau import (
     symmetric,
 )
 from .problem import Problem
-from .rounds import Diverged, Engine, run
+from .rounds import Engine, run
 from .spawning import noise_to_come, spawning
 from .stability import fixed_point, largest_stable_eta, modes, noise_floor, perfect
 from .sweep import SweepFailed, sweep

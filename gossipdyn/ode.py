@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.integrate import LSODA
 
+from .divergence import LARGEST_RISK, Diverged, watch
 from .generalisation import coefficients
 from .gossip import check_mixing, warn_of_drift
 from .order_parameters import Overlaps, check_fit, field_covariance
 from .refusals import number
-from .rounds import LARGEST_RISK, Diverged, Engine, watch
+from .rounds import Engine
 
 LARGEST_GROWTH = 100  # of a propagator before its path starts again; costs four digits of sixteen
 
@@ -194,14 +195,15 @@ def _check_coupling(coupling):
 
 def _integrate(number, run, now, times, rtol, atol):
     """The states of one run at the given times; `number` is its name in a refusal."""
-    solver, pending = None, 0
+    solver, pending, slack = None, 0, min(100 * rtol, 1e-2)
     while pending < len(times):
         if solver is None:
             solver = LSODA(
                 run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
                 jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
             )  # fmt: skip
-        message = solver.step()
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # it is noticed below
+            message = solver.step()
         if solver.status == "failed" or not np.abs(solver.y).max() < LARGEST_RISK**0.5:
             x = State(*(a[None] for a in run.unpack(solver.y)))
             watch(run.problem, x, solver.t, first=number)
@@ -211,8 +213,23 @@ def _integrate(number, run, now, times, rtol, atol):
         while pending < len(times) and times[pending] <= solver.t:
             yield run.unpack(path(times[pending]) if times[pending] < solver.t else solver.y)
             pending += 1
-        if pending < len(times) and run.is_spent(solver.y):
-            run, now, solver = _Apart(run.problem, *run.unpack(solver.y)), solver.t, None
+        if pending < len(times) and (again := run.restarted(solver.y, slack)):
+            run, now, solver = again, solver.t, None
+
+
+def _possible(Q, R, inverse, slack):
+    """The Q (..., n, n) nearest to Q that rows with these R (..., n, M) can have; None: Q itself.
+
+    Rounding makes the square of a short distance between two rows negative now and then, and where
+    distances grow, one below zero would grow without bound. It is brought back when it has passed
+    `slack`, as a part of the largest Q. inverse : that of T.
+    """
+    across = Q - R @ inverse @ R.swapaxes(-1, -2)  # what the rows do not share with the teacher
+    try:
+        np.linalg.cholesky(across + slack * np.abs(Q).max() * np.eye(Q.shape[-1]))
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(across)
+        return Q + (vectors * np.maximum(-values, 0)[..., None, :]) @ vectors.swapaxes(-1, -2)
 
 
 def _equal_units(Q, R, v):
@@ -257,6 +274,7 @@ class _Apart:
 
     def __init__(self, problem, Q, R, v):
         self.problem, self.Q0, self.R0, self.v0 = problem, Q, R, v
+        self.inverse = np.linalg.pinv(problem.T, rcond=1e-9, hermitian=True)
         P, K, M = R.shape
         self.upper = np.triu_indices(K)
         own = np.einsum("pkpl->pkl", Q)[:, *self.upper]
@@ -319,9 +337,18 @@ class _Apart:
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)
 
-    def is_spent(self, y):
-        P = len(self.v0)
-        return P > 1 and np.abs(y.reshape(P, -1)[:, self.cuts[2] :]).max() > LARGEST_GROWTH
+    def restarted(self, y, slack):
+        """The path that takes over at y, or None while this one is good."""
+        P, K, _ = self.R0.shape
+        C = y[self.shared].reshape(P, self.size).take(self.place, axis=-1)
+        own = _possible(C[:, :K, :K], C[:, :K, K:], self.inverse, slack)
+        spent = P > 1 and np.abs(y.reshape(P, -1)[:, self.cuts[2] :]).max() > LARGEST_GROWTH
+        if own is None and not spent:
+            return None
+        Q, R, v = self.unpack(y)
+        if own is not None:
+            Q[np.arange(P), :, np.arange(P)] = own
+        return _Apart(self.problem, Q, R, v)
 
     def unpack(self, y):
         P, K, M = self.R0.shape
@@ -367,8 +394,15 @@ class _Coupled:
     def jacobian(self, _, y):
         return _banded_jacobian(self.rate, y, self.size)
 
-    def is_spent(self, y):
-        return False
+    def restarted(self, y, slack):
+        """The path that takes over at y, or None while this one is good."""
+        x = self.unpack(y)
+        P, K, M = x.R.shape
+        inverse = np.linalg.pinv(self.problem.T, rcond=1e-9, hermitian=True)
+        Q = _possible(x.Q.reshape(P * K, P * K), x.R.reshape(P * K, M), inverse, slack)
+        if Q is None:
+            return None
+        return _Coupled(self.problem, Q.reshape(x.Q.shape), x.R, x.v, self.coupling)
 
 
 class Coordinates:

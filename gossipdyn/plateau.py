@@ -240,11 +240,17 @@ def phases(trajectory):
     the record ends on it. Between plateau_ends and refinement_begins the students specialise.
 
     trajectory : Trajectory of any engine, with Q, R and risk kept; times are as fine as its record.
-    Returns Phases. Raises ValueError for a trajectory without them. Chapter `plateau`.
+    Returns Phases. Raises ValueError for a trajectory without them, and for one that was looked at
+    no other time than its start and its end. Chapter `plateau`.
     """
     check_trajectory(trajectory)
     for name in ("Q", "R", "risk"):
         trajectory.mean(name)  # refuses, in words, what was not kept
+    if len(np.unique(trajectory.alpha)) < 3:
+        raise ValueError(
+            f"phases are read off recorded times, of which this run has none between its start and "
+            f"its end, alpha={trajectory.alpha[-1]:.6g}: record some, run(..., record=...)"
+        )
     T = trajectory.problem.T
     alpha, Q, R = trajectory.alpha, trajectory.Q, trajectory.R
     assignment = _assigned(T, np.einsum("rtpkpk->rtpk", Q), R)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from .divergence import Diverged, observe
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
 from .order_parameters import (
@@ -24,19 +25,12 @@ from .order_parameters import (
 )
 from .problem import check_problem
 from .refusals import apart, as_float32, flag, number, reals
-from .storage import read_checkpoint, write_checkpoint
-from .trajectory import KEPT, Trajectory, same
+from .storage import Checkpoint
+from .trajectory import KEPT, Trajectory
 
 SAME_TIME = 1e-9  # times in alpha that are closer are one time
-LARGEST_RISK = 1e6  # beyond it a run has diverged
 CHECKPOINT_SECONDS = 60  # between two writes of a checkpoint
 GRID = 64  # blocks of steps of the finite engines lie on multiples of a divisor of this
-
-
-class Diverged(ValueError):
-    """The risk left every bound. `.trajectory` holds what was computed before."""
-
-    trajectory = None
 
 
 @dataclass(frozen=True)
@@ -77,13 +71,17 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     start : alpha at x0, so that a second run continues the first one's clock.
     checkpoint : a file that is written now and then. The same call made again, after a kill as
         well, goes on from there, with the result of a run that was never stopped, bit for bit
-        (with a checkpoint the flow restarts its solver at fixed marks). It is a pickle: use your
-        own files alone.
+        (with a checkpoint the flow restarts its solver at fixed marks). A callable of the schedule
+        may hold a state: it is kept in the file, and the run goes on with the callable from there,
+        which t.asked["rounds"] holds. A state outside the callable (a global, an attribute of a
+        class, NumPy's global random numbers) is refused. So are files of another gossipdyn, NumPy,
+        SciPy or torch. It is a pickle: use your own files alone.
 
-    Returns a Trajectory. Ctrl-C returns what was computed, with complete=False. Exactly equal
+    Returns a Trajectory. Ctrl-C returns what was computed, with complete=False, and so does
+    Diverged; the last whole state is then recorded too, whatever `record` says. Exactly equal
     students of one worker stay equal in every engine. Raises ValueError for arguments that do not
-    fit, and its subclass Diverged, with .trajectory, when a risk leaves every bound. Chapter
-    `gossip_square`.
+    fit, and its subclass Diverged, with .trajectory, when a risk leaves every bound: the message
+    says which bound is broken where one is known. Chapter `gossip_square`.
     """
     if not isinstance(engine, Engine):
         raise ValueError(f"expected an engine such as gossipdyn.flow(), got {engine!r}")
@@ -116,58 +114,45 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     length = legs[-1].end - start if legs else 0
     done, saved = None, time.monotonic()
     if checkpoint is not None:
-        legs = [part for leg in legs for part in _parts(leg)]
-        done = _resumed(checkpoint, ledger)
+        of_run = {"engine": engine, "problem": problem, "asked": asked}
+        checkpoint = Checkpoint(checkpoint, of_run, rounds)
+        done = checkpoint.resumed()
     if done is None:
         first, (state, source) = 0, engine.begin(problem, x0)
         ledger.write(state, start)
-        if checkpoint is not None:  # at once: a file that cannot be written is no late surprise
-            write_checkpoint(checkpoint, (first, state, source, ledger))
     else:
-        first, state, source, ledger = done
-    bar = tqdm(total=length, unit="alpha", delay=2, leave=False, bar_format=_BAR)
+        first, source, ledger = done
+        state, legs = ledger.last[0], _plan(ledger.asked["rounds"], record, ends, start, engine.N)
+    if checkpoint is not None:
+        legs = [part for leg in legs for part in _parts(leg)]
+        if done is None:  # at once: a file that cannot be written is no late surprise
+            checkpoint.write((first, source, ledger))
+    called = next((i for i, leg in enumerate(legs) if callable(leg.A)), None)
+    bar = tqdm(total=length, unit="alpha", delay=2, leave=False, bar_format=_BAR, disable=None)
     try:
         with bar:
             for i, leg in enumerate(legs[first:], first):
                 states = engine.advance(problem, state, source, leg.now, leg.times)
                 for alpha, shown, state in zip(leg.alphas, leg.shown, states, strict=True):
-                    if shown:
-                        ledger.write(state, alpha)
-                    else:
-                        _observe(problem, state, alpha)
+                    ledger.write(state, alpha, shown=shown)
                     bar.update(alpha - start - bar.n)
                 if leg.A is not None:
                     state = _mixed(leg.A, state)
-                if leg.shown_after:
-                    ledger.write(state, leg.end, after_mixing=True)
+                    if leg.shown_after or callable(leg.A):
+                        ledger.write(state, leg.end, after_mixing=True, shown=leg.shown_after)
+                    else:  # a mean of states that are in bounds
+                        ledger.last = state, leg.end, True
                 last = i == len(legs) - 1
-                if checkpoint is not None and (
-                    last or time.monotonic() - saved >= CHECKPOINT_SECONDS
-                ):
-                    write_checkpoint(checkpoint, (i + 1, state, source, ledger))
+                due = i == called or time.monotonic() - saved >= CHECKPOINT_SECONDS
+                if checkpoint is not None and (last or due):
+                    checkpoint.write((i + 1, source, ledger), last)
                     saved = time.monotonic()
     except KeyboardInterrupt:
-        return ledger.trajectory(state, complete=False)
+        return ledger.trajectory(complete=False)
     except Diverged as diverged:
-        diverged.trajectory = ledger.trajectory(None, complete=False)
+        diverged.trajectory = ledger.trajectory(complete=False)
         raise
-    return ledger.trajectory(state, complete=True)
-
-
-def _resumed(checkpoint, ledger):
-    """What an earlier run of the same call left: (next leg, state, source, ledger), or None."""
-    done = read_checkpoint(checkpoint)
-    if done is None:
-        return None
-    earlier = done[-1]
-    for name in ("engine", "problem", "asked"):
-        if not same(getattr(earlier, name), getattr(ledger, name)):
-            raise ValueError(
-                f"the checkpoint {checkpoint} belongs to another run, its {name} differs:\n"
-                f"{getattr(earlier, name)}\nagainst\n{getattr(ledger, name)}\n"
-                "name another file, or delete it"
-            )
-    return done
+    return ledger.trajectory(complete=True)
 
 
 _BAR = "{l_bar}{bar}| {n:.4g}/{total:.4g} in alpha [{elapsed}<{remaining}]"
@@ -341,71 +326,49 @@ def _names(keep):
     unknown = [name for name in keep if not isinstance(name, str) or name not in KEPT]
     if unknown:
         raise ValueError(f"keep names some of {', '.join(KEPT)}, not {unknown[0]!r}")
-    return keep
-
-
-def _observe(problem, state, alpha):
-    """The overlaps of a state, or Diverged."""
-    if isinstance(state, Weights):
-        largest = float(abs(state.W).max())  # NaN passes through max
-        if not largest < 1e18:
-            raise Diverged(f"the weights passed 1e18 before alpha={alpha:.6g}: {_reason(problem)}")
-        state = overlaps(state)
-    watch(problem, state, alpha)
-    return state
-
-
-def watch(problem, x, alpha, first=0):
-    """Raise Diverged when a risk in the Overlaps x passed LARGEST_RISK, or is no number.
-
-    first : number of the first run in x.
-    """
-    risks = unchecked_risk(problem, x)
-    if not np.all(risks < LARGEST_RISK):
-        run, worker = np.argwhere(~(risks < LARGEST_RISK))[0]
-        raise Diverged(
-            f"the risk passed 1e6 at alpha={alpha:.6g} (run {first + run}, worker {worker}: "
-            f"{risks[run, worker]:.3g}): {_reason(problem)}"
-        )
-
-
-def _reason(problem):
-    eta, B = problem.eta, problem.batch
-    if problem.activation.name == "linear":
-        return (
-            f"a linear unit with eta={eta:.6g} and batch={B} is unstable (stable below {2 * B}, "
-            f"where its v is 1)"
-        )
-    return f"eta={eta:.6g} is too large for this start, use a smaller one"
+    return tuple(name for name in KEPT if name in keep)
 
 
 class _Ledger:
-    """What is written down while a run goes on."""
+    """What is written down while a run goes on, and its last state that had not diverged."""
 
     def __init__(self, engine, problem, asked, size):
         self.engine, self.problem, self.asked, self.size = engine, problem, asked, size
         self.alpha, self.after_mixing, self.arrays = [], [], {}
+        self.last = self.written = None
 
-    def write(self, state, alpha, after_mixing=False):
-        x = _observe(self.problem, state, alpha)
+    def write(self, state, alpha, after_mixing=False, shown=True):
+        """Look at a state, and record it if it is shown. Raises Diverged."""
+        x = observe(self.problem, state, alpha, self.engine.N)
+        self.last = state, alpha, after_mixing
+        if shown:
+            self._record(x)
+
+    def _record(self, x):
+        state, alpha, after_mixing = self.last
         values = {"Q": x.Q, "R": x.R, "v": x.v, "risk": unchecked_risk(self.problem, x)}
         values["mean_risk"] = unchecked_risk(self.problem, mean_worker(x))[..., 0]
+        n = len(self.after_mixing)
         for name in self.asked["keep"]:
             runs, *shape = values[name].shape
-            if not self.alpha:
+            if name not in self.arrays:
                 self.arrays[name] = np.empty((runs, self.size, *shape))
-            self.arrays[name][:, len(self.alpha)] = values[name]
-        self.alpha.append(alpha)
+            self.arrays[name][:, n] = values[name]
+        self.alpha[n:] = [alpha]
         self.after_mixing.append(after_mixing)
+        self.written = state
 
-    def trajectory(self, state, complete):
-        n = len(self.alpha)
+    def trajectory(self, complete):
+        state = self.last[0]
+        if state is not self.written:  # a run that was stopped: where it was belongs to its record
+            self._record(observe(self.problem, *self.last[:2], self.engine.N))
+        n = len(self.after_mixing)
         weights = None
-        if complete and self.engine.name == "sgd":
+        if self.engine.name == "sgd":
             weights = Weights(*(np.asarray(a.cpu()) for a in (state.W, state.v, state.W_star)))
         return Trajectory(
             problem=self.problem,
-            alpha=np.array(self.alpha, dtype=float),
+            alpha=np.array(self.alpha[:n], dtype=float),
             after_mixing=np.array(self.after_mixing, dtype=bool),
             **{name: self.arrays[name][:, :n] if name in self.arrays else None for name in KEPT},
             weights=weights,

@@ -52,6 +52,9 @@ def sgd(N=100, runs=64, seed=0, device="cpu", dtype="float32"):
     generator a worker, and in each thread the samples of a block, at most 2^20 numbers (on other
     devices 2^24) or the N * batch of a single step.
 
+    torch's threads do not survive a fork: a process that multiprocessing forks after torch has
+    computed hangs. Use sweep(), or multiprocessing's "spawn".
+
     Returns an Engine for run(); it starts from Overlaps, which it lifts, or from Weights, and its
     trajectories carry `.weights`. Raises ValueError for an N with too little room, for starts with
     another number of runs or inputs or another teacher, and for devices and dtypes that torch does

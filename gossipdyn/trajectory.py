@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from .activations import named
+from .digest import alike
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
 from .refusals import flag, number, reals
@@ -46,8 +47,9 @@ class Trajectory:
     after_mixing : (times,) bool: the end of a mixing round stands twice, before and after.
     Q (runs, times, P, K, P, K), R (runs, times, P, K, M), v (runs, times, P, K),
     risk (runs, times, P), mean_risk (runs, times) : None where `keep` left them out.
-    weights : Weights at the end (sgd; leading axis of runs), None from the other engines.
-    complete : False after Ctrl-C or divergence.
+    weights : Weights at the last recorded time (sgd; leading axis of runs), None from the others.
+    complete : False after Ctrl-C or divergence; the last recorded time is then that of the last
+        whole state.
     engine : dict, name and options (N, seed, device, dtype, rtol, ...) of the engine.
     asked : dict, start (`x0`), `rounds`, `record`, `ends`, `keep` and `start` as given to run().
     version : of gossipdyn that computed it.
@@ -155,7 +157,10 @@ class Trajectory:
         return np.where(below.any(1), time, np.inf)
 
     def to_xarray(self):
-        """An xarray.Dataset of the kept arrays with named axes (needs the package xarray)."""
+        """An xarray.Dataset of the kept arrays with named axes (needs the package xarray).
+
+        Its attributes `problem` and `engine` are JSON, so that netCDF files can hold them.
+        """
         try:
             import xarray
         except ImportError as error:
@@ -174,7 +179,15 @@ class Trajectory:
             if getattr(self, name) is not None
         }
         coordinates = {"alpha": ("time", self.alpha), "after_mixing": ("time", self.after_mixing)}
-        return xarray.Dataset(arrays, coordinates)
+        problem = {f.name: getattr(self.problem, f.name) for f in fields(self.problem)}
+        problem |= {name: problem[name].tolist() for name in ("v_star", "T")}
+        attributes = {
+            "problem": json.dumps(problem | {"activation": problem["activation"].name}),
+            "engine": json.dumps(self.engine),
+            "complete": int(self.complete),
+            "gossipdyn": self.version,
+        }
+        return xarray.Dataset(arrays, coordinates, attributes)
 
     def save(self, path):
         """Write everything to one .npz file, atomically (a kill leaves the old file or none).
@@ -212,6 +225,15 @@ class Trajectory:
             )
         with _refusing(path):
             return _unpack(cls, arrays, description, activation)
+
+    def __repr__(self):
+        kept = [name for name in KEPT if getattr(self, name) is not None]
+        shapes = ", ".join(f"{name} {getattr(self, name).shape}" for name in kept) or "nothing kept"
+        span = f"from alpha={self.alpha[0]:.6g} to {self.alpha[-1]:.6g}"
+        return (
+            f"<Trajectory of {self.engine['name']}, {len(self.alpha)} times {span}"
+            f"{'' if self.complete else ', not complete'}: {shapes}>"
+        )
 
     def __eq__(self, other):
         """Whether two trajectories hold the same, their weights, engine and start included."""
@@ -261,7 +283,7 @@ def same(a, b):
         return isinstance(b, list | tuple) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return type(a) is type(b) and np.array_equal(a, b)
-    return a is b or bool(a == b)
+    return a is b or bool(a == b) or (callable(a) and callable(b) and alike(a, b))
 
 
 def _pack(t):

@@ -11,13 +11,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 FLOORS = [
-    {"orthants", "quadrature", "refusals"},
+    {"orthants", "quadrature", "refusals", "digest"},
     {"soft_steps", "intervals"},
     {"gaussian", "graphs", "storage"},
     {"problem"},
     {"order_parameters"},
     {"gossip", "activations"},
     {"generalisation", "trajectory"},
+    {"divergence"},
     {"rounds"},
     {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},
     {"stability", "plateau", "fluctuations", "diagnosis", "sweep"},

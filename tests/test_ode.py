@@ -285,3 +285,30 @@ def test_overlaps_between_workers_survive_a_long_escape(apart):
     joint = gd.run(gd.flow(coupling=(0, gd.ring(2))), problem, x0, rounds)
     if apart > 1e-6:  # below, rounding decides when each solver leaves
         np.testing.assert_allclose(t.Q, joint.Q, rtol=0, atol=1e-6)  # rtol x 100
+
+
+def two_orders():
+    """Two perfect workers whose units stand in opposite order."""
+    R = np.array([np.eye(2), np.eye(2)[::-1]])
+    rows = R.reshape(4, 2)
+    return gd.Overlaps(Q=(rows @ rows.T).reshape(2, 2, 2, 2), R=R, v=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("coupling", [None, (0.0, np.eye(2))], ids=["apart", "coupled"])
+def test_units_that_are_equal_up_to_rounding_stay_possible(coupling):
+    """The square of their distance is a rounding, and may lie below 0; at eta=1.5 it grows."""
+    problem = gd.Problem(activation=gd.erf, v_star=[1, 1], T=np.eye(2), eta=1.5)
+    n = 400 if coupling is None else 120
+    t = gd.run(gd.flow(coupling=coupling), problem, two_orders(), [(5, gd.complete(2))] * n)
+    own = np.einsum("tpkpl->tpkl", t.Q[0])
+    across = own - np.einsum("tpkm,tplm->tpkl", t.R[0], t.R[0])  # T = I
+    assert t.complete and np.all(t.risk >= -1e-6)
+    assert np.linalg.eigvalsh(across).min() > -1e-4  # rtol x 100, and what a step adds to it
+
+
+@pytest.mark.parametrize("eta, activation", [(3.5, gd.erf), (6.0, gd.erf)])
+def test_an_unstable_perfect_start_stays_possible(eta, activation):
+    """Rounding decides whether the square of a distance to the teacher begins below 0."""
+    problem = gd.Problem(activation=activation, v_star=[1, 1], T=np.eye(2), eta=eta)
+    t = gd.run(gd.flow(), problem, gd.perfect(problem), [(5.0, None)] * 40)
+    assert t.risk.min() > -1e-5

@@ -232,3 +232,9 @@ def test_phases_needs_the_overlaps():
     t = gd.run(gd.flow(), HALF, A, 5.0, keep="risk")
     with pytest.raises(ValueError, match="Q was not kept"):
         gd.phases(t)
+
+
+def test_phases_of_a_run_that_nobody_watched_are_refused():
+    t = gd.run(gd.flow(), HALF, start(0.6 * np.eye(2), [[0.5, 0], [0.4, 0]]), 30.0)
+    with pytest.raises(ValueError, match=r"none between its start and its end, alpha=30: record"):
+        gd.phases(t)

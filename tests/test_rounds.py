@@ -3,9 +3,12 @@
 import gc
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from dataclasses import replace
 from textwrap import dedent
@@ -199,6 +202,33 @@ def test_labelled_arrays():
     assert data.R.dims == ("run", "time", "worker", "student", "teacher")
     np.testing.assert_array_equal(data.alpha, t.alpha)
     np.testing.assert_array_equal(data.Q, t.Q)
+    said = json.loads(data.attrs["problem"])
+    again = gd.Problem(**(said | {"activation": getattr(gd, said["activation"])}))
+    assert again == PROBLEM and json.loads(data.attrs["engine"]) == t.engine
+    assert all(isinstance(value, str | int) for value in data.attrs.values())  # netCDF takes them
+
+
+def test_a_trajectory_is_shown_in_a_line_and_says_its_shapes():
+    t = gd.run(gd.chain(**CHAIN), PROBLEM, X, [(1.0, A)], keep=("R", "mean_risk"))
+    assert repr(t) == (
+        "<Trajectory of chain, 3 times from alpha=0 to 1: R (3, 3, 2, 2, 2), mean_risk (3, 3)>"
+    )
+    nothing = gd.run(gd.flow(), PROBLEM, X, 1.0, keep=())
+    assert repr(nothing) == "<Trajectory of flow, 2 times from alpha=0 to 1: nothing kept>"
+
+
+def test_what_cannot_be_written_names_the_file_that_was_asked_for(tmp_path):
+    t = gd.run(gd.flow(), PROBLEM, X, 1.0)
+    missing = tmp_path / "missing" / "run.npz"
+    with pytest.raises(ValueError) as refusal:
+        t.save(missing)
+    assert f"no folder {missing.parent}: make it" in str(refusal.value)
+    for path in (missing, tmp_path):
+        for write in (t.save, lambda path: gd.run(gd.flow(), PROBLEM, X, 1.0, checkpoint=path)):
+            with pytest.raises((ValueError, IsADirectoryError)) as refusal:
+                write(path)
+            assert str(path) in str(refusal.value) and "partial" not in str(refusal.value)
+    assert not list(tmp_path.iterdir())
 
 
 # stops
@@ -260,10 +290,49 @@ def test_divergence_carries_the_trajectory_so_far(engine):
         gd.run(engine, linear(2.4), UNIT, 100.0, record=[1, 5, 10, 50])
     t = caught.value.trajectory
     assert isinstance(caught.value, ValueError)
-    assert clock(t) == ["0", "1", "5", "10"] and not t.complete
+    assert clock(t)[:4] == ["0", "1", "5", "10"] and not t.complete
+    assert len(t.alpha) <= 5 and t.alpha[-1] < float(
+        re.search("alpha=([0-9.]+)", str(caught.value))[1]
+    )
     assert np.all(np.isfinite(t.Q)) and np.all(t.risk < 1e6)
     if engine.name == "flow":  # e' = (-2 eta + eta^2) e, e(0) = 2
         np.testing.assert_allclose(t.risk[0, :, 0], np.exp(0.96 * t.alpha), rtol=1e-5)
+
+
+SLOW = gd.chain(N=10, runs=2)
+ERF = {"activation": gd.erf, "v_star": [1], "T": [[1]]}
+BROKEN = [  # engine, problem, start, the words that say which bound is broken
+    (SLOW, gd.Problem(**ERF, weight_decay=100), UNIT, "weight_decay=100 with eta=0.5 multiplies "
+     "weights by -4 in every step at N=10; it is stable below weight_decay = 2 N / eta = 40"),
+    (SLOW, gd.Problem(**ERF, eta=0.1, eta_v=1, weight_decay=100), UNIT,
+     "weight_decay=100 with eta_v=1 multiplies weights by -9"),
+    (SLOW, linear(4.0), UNIT, "eta=4 and batch=1 is unstable (stable below 1.66667 at N=10"),
+    (SLOW, linear(6.0, batch=2), UNIT, "batch=2 is unstable (stable below 3.07692 at N=10"),
+    (gd.flow(), linear(4.4, batch=2, weight_decay=0.01), UNIT, "(stable below 4.04 as N"),
+    (gd.flow(), linear(0.6), gd.Overlaps.single(Q=[[1]], R=[[0]], v=[2]),
+     "(stable below 0.5 as N grows without bound, where the squares of its v sum to 4)"),
+    (gd.flow(), gd.Problem(gd.quadratic, v_star=[1], T=[[1]], eta=1.0),
+     gd.Overlaps.single(Q=[[9]], R=[[0]], v=[1]), "no bound is known that it breaks with eta=1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine, problem, x0, words", BROKEN)
+def test_divergence_names_the_bound_that_is_broken_or_none(engine, problem, x0, words):
+    with pytest.raises(gd.Diverged) as caught:
+        gd.run(engine, problem, x0, 4000.0)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("batch", [1, 2, 5])
+@pytest.mark.parametrize("decay", [0.0, 3.0])
+def test_a_single_step_at_the_bound_of_a_linear_unit_keeps_the_mean_square(batch, decay):
+    with pytest.raises(gd.Diverged) as caught:
+        eta = 2.6 if decay else 50.0  # 2.6 x 3 < 2 N: decay alone is not too much
+        gd.run(gd.chain(N=4, runs=2), linear(eta, batch=batch, weight_decay=decay), UNIT, 4000.0)
+    bound = float(re.search(r"stable below ([0-9.]+) at N=4", str(caught.value))[1])
+    silent = gd.Problem(gd.linear, v_star=[0], T=[[1]], eta=bound, batch=batch, weight_decay=decay)
+    once = gd.run(gd.chain(N=4, runs=40000), silent, UNIT, 0.25).Q[:, -1].ravel()
+    assert abs(once.mean() - 1) < 5 * once.std() / 200
 
 
 def test_divergence_names_the_run():
@@ -440,7 +509,7 @@ def test_newer_and_foreign_files_are_refused(tmp_path):
 # the progress bar
 
 
-def test_the_progress_bar_appears_after_two_seconds_and_leaves_nothing_on_standard_output():
+def test_the_progress_bar_appears_after_two_seconds_on_a_terminal_alone():
     code = """
         import sys, time
         import numpy as np
@@ -465,13 +534,25 @@ def test_the_progress_bar_appears_after_two_seconds_and_leaves_nothing_on_standa
         gd.run(slow(3.0), problem, x, 20.0)
     """
     environ = {k: v for k, v in os.environ.items() if k != "TQDM_DISABLE"}
-    done = subprocess.run(
-        [sys.executable, "-c", dedent(code)],
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    before, after = done.stderr.split("quick\n")
-    assert before == "" and done.stdout == ""
+    command = [sys.executable, "-c", dedent(code)]
+    piped = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    assert (piped.stdout, piped.stderr) == ("", "quick\n")  # a file, a notebook's stored output
+    terminal, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 100))
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=end) as process:
+        os.close(end)
+        shown = b""
+        while part := _read(terminal):
+            shown += part
+        assert process.stdout.read() == b""
+    os.close(terminal)
+    before, after = shown.decode().split("quick")
+    assert before == ""
     assert "in alpha" in after and "20/20" in after.replace(".0", "")
+
+
+def _read(terminal):
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # how Linux says that the other end is closed
+        return b""

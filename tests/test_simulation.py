@@ -2,6 +2,7 @@
 
 import builtins
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -324,6 +325,26 @@ def test_a_run_comes_again_from_its_record_alone():
     assert again == t
 
 
+@pytest.mark.parametrize("stop", ["ctrl-c", "divergence"])
+def test_a_run_that_stops_early_keeps_the_weights_of_its_last_state(stop):
+    def stopping(state):
+        if stop == "ctrl-c":
+            raise KeyboardInterrupt
+        return replace(state, W=state.W * 1e20)
+
+    x0 = gd.random_start(TWO, workers=2, students=2, N=20, seed=1)
+    engine, rounds = gd.sgd(N=20, runs=3, seed=2), [(50.0, stopping), (50.0, None)]
+    try:
+        t = gd.run(engine, TWO, x0, rounds, ends=False)
+    except gd.Diverged as diverged:
+        t = pickle.loads(pickle.dumps(diverged)).trajectory
+    assert not t.complete and t.alpha.tolist() == [0, 50]
+    x = gd.overlaps(t.weights)
+    np.testing.assert_allclose(x.Q, t.state(-1).Q, rtol=1e-12)
+    on = gd.run(gd.sgd(N=20, runs=3, seed=3), TWO, t.weights, 1.0, start=50.0)
+    np.testing.assert_allclose(on.risk[:, 0], t.risk[:, -1], rtol=1e-5)
+
+
 def test_ctrl_c_stops_the_threads_too():
     """At N = 10^5 the next look at the state is half a minute away."""
     x0 = gd.random_start(ONE, workers=1, students=1, N=10**5)
@@ -336,7 +357,8 @@ def test_ctrl_c_stops_the_threads_too():
         t = gd.run(gd.sgd(N=10**5, runs=1), ONE, x0, 10.0)
     finally:
         impatience.cancel()
-    assert not t.complete and t.alpha.tolist() == [0] and t.weights is None
+    assert not t.complete and t.alpha.tolist() == [0]
+    np.testing.assert_allclose(gd.overlaps(t.weights).Q, t.Q[:, 0], rtol=1e-5)
     assert time.monotonic() - begun < 10
 
 
