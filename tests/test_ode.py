@@ -298,8 +298,7 @@ def two_orders():
 def test_units_that_are_equal_up_to_rounding_stay_possible(coupling):
     """The square of their distance is a rounding, and may lie below 0; at eta=1.5 it grows."""
     problem = gd.Problem(activation=gd.erf, v_star=[1, 1], T=np.eye(2), eta=1.5)
-    n = 400 if coupling is None else 120
-    t = gd.run(gd.flow(coupling=coupling), problem, two_orders(), [(5, gd.complete(2))] * n)
+    t = gd.run(gd.flow(coupling=coupling), problem, two_orders(), [(5, gd.complete(2))] * 120)
     own = np.einsum("tpkpl->tpkl", t.Q[0])
     across = own - np.einsum("tpkm,tplm->tpkl", t.R[0], t.R[0])  # T = I
     assert t.complete and np.all(t.risk >= -1e-6)
