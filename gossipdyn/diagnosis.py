@@ -16,14 +16,13 @@ from .gossip import TIE, mix, relative_order, signs_are_free
 from .order_parameters import (
     Overlaps,
     Weights,
-    check_dimension,
     check_state,
     check_teacher,
     cosines,
     overlaps,
 )
 from .problem import check_problem
-from .refusals import number
+from .refusals import number, whole
 from .trajectory import check_trajectory
 
 ROUNDING = 1e-9
@@ -183,8 +182,7 @@ def _floor(N):
     """What a cosine of random rows reaches: two standard deviations, 0 without N."""
     if N is None:
         return 0.0
-    check_dimension(N, 1, "diagnose")
-    return 2 / np.sqrt(N)
+    return 2 / np.sqrt(whole(N, "N, the input dimension,", 1))
 
 
 def _overlaps(state, problem):

@@ -26,7 +26,7 @@ from .gossip import apply_mixing
 from .ode import Coordinates, State, flow
 from .order_parameters import Overlaps, check_overlaps, field_covariance, gram
 from .problem import Problem
-from .refusals import flag
+from .refusals import flag, number
 from .rounds import run
 from .trajectory import KEPT
 
@@ -57,8 +57,8 @@ class Fluctuations:
         that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
         To first order, from the slope of f.
         """
-        if not N > 0:
-            raise ValueError(f"N is the input dimension, above 0, got {N!r}")
+        if number(N, "N, the input dimension,", 0) == 0:
+            raise ValueError("N is the input dimension, above 0, got 0")
         return np.sqrt(self._variance(f) / N)
 
     def passed(self, f, threshold, N):
@@ -69,6 +69,7 @@ class Fluctuations:
         Choose a threshold that is small against the f of perfect learning. Equation
         :eq:`eq-exit-law`. Raises ValueError for an f that the flow moves away from 0.
         """
+        threshold = number(threshold, "threshold", 0)
         values = np.abs(_function(self.problem, f)(self.x))
         if not values.max() < 1e-6:
             raise ValueError(
@@ -103,7 +104,7 @@ def _function(problem, f):
         "risk": lambda x: unchecked_risk(problem, x),
         "mean_risk": lambda x: unchecked_risk(problem, mean_worker(x))[..., 0],
     }
-    if f not in named:
+    if not isinstance(f, str) or f not in named:
         raise ValueError(f"f is one of {', '.join(KEPT)} or a function of Overlaps, got {f!r}")
     return named[f]
 
@@ -122,12 +123,8 @@ def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8)
     this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
     refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
     """
-    check_overlaps(problem, x0)
+    check_one_start(problem, x0)
     random_rows = flag(random_rows, "random_rows")
-    if x0.v.ndim != 2:
-        raise ValueError(
-            f"fluctuations are about one start (P, ...), got a leading axis: {x0.v.shape}"
-        )
     path = run(flow(rtol=rtol), problem, x0, rounds, record=record)
     mixings = [A for _, A in path.asked["rounds"] if A is not None]
     states = [Overlaps(x.Q[0], x.R[0], x.v[0]) for x in map(path.state, range(len(path.alpha)))]
@@ -170,7 +167,7 @@ def _spread(problem, x, covariance, times, rtol):
     # D changes as the flow does: four points in each of its steps, and a spline through them
     parts = path.t[:-1, None] + np.diff(path.t)[:, None] * [0, 0.25, 0.5, 0.75]
     grid = np.append(parts.ravel(), path.t[-1])
-    D = [diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
+    D = [_diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
     D = CubicSpline(grid, D)
 
     def rate(alpha, S):
@@ -222,8 +219,23 @@ def diffusion(problem, x):
     fields is a deterministic quadrature (see nodes()); other workers' fields, given its own, and
     the label noise enter by their exact moments.
 
-    x : Overlaps (P, ...). Equation :eq:`eq-diffusion`; derived in the book.
+    x : Overlaps (P, ...). Raises ValueError for a leading axis of runs, and for overlaps that no
+    weights have. Equation :eq:`eq-diffusion`; derived in the book.
     """
+    check_one_start(problem, x)
+    return _diffusion(problem, x)
+
+
+def check_one_start(problem, x0):
+    """Refuse what are no overlaps of one start (P, ...)."""
+    check_overlaps(problem, x0)
+    if x0.v.ndim != 2:
+        raise ValueError(
+            f"fluctuations are about one start (P, ...), got a leading axis: {x0.v.shape}"
+        )
+
+
+def _diffusion(problem, x):
     coordinates = Coordinates(problem, x)
     P, K, M = x.R.shape
     n = K + M

@@ -36,7 +36,11 @@ def fixed_point(problem, near, within=None, round=None):
     Raises ValueError when nothing is found, when `within` is not kept by the flow, and when the
     result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
     """
-    coordinates = _coordinates(problem, near, round)
+    coordinates, round = _checked(problem, near, round)
+    if within is not None and not callable(within):
+        raise ValueError(
+            f"within is a projection of Overlaps, such as gossipdyn.symmetric, got {within!r}"
+        )
     unit = np.eye(coordinates.size)
     if round is None:
         tolerance = 1e-11
@@ -95,7 +99,7 @@ def modes(problem, x, round=None):
     and where the flow has a kink at x (a ReLU student on top of a teacher unit, or at zero).
     Chapter `plateau`, equation :eq:`eq-modes`; Saad & Solla (1995) for the plateau's escape.
     """
-    coordinates = _coordinates(problem, x, round)
+    coordinates, round = _checked(problem, x, round)
     y = coordinates.pack(x)
     rough = coordinates.jacobian(y, step=2e-3)
     fine = coordinates.jacobian(y)
@@ -125,7 +129,8 @@ def modes(problem, x, round=None):
     return np.sort(rates)[::-1], directions
 
 
-def _coordinates(problem, x, round):
+def _checked(problem, x, round):
+    """The Coordinates of x, and the round with its A as an array or a callable."""
     check_overlaps(problem, x)
     if x.v.ndim != 2:
         raise ValueError(
@@ -141,7 +146,8 @@ def _coordinates(problem, x, round):
             period, A = round
         except (TypeError, ValueError) as error:
             raise ValueError(f"round is a pair (period, A), got {round!r}") from error
-        if number(period, "the period of a round", 0) == 0:
+        period = number(period, "the period of a round", 0)
+        if period == 0:
             raise ValueError("a round trains for a period above 0, got 0")
         if not callable(A):
             A = check_mixing(A, len(x.v))
@@ -155,7 +161,8 @@ def _coordinates(problem, x, round):
                     "mixing changes the second layers of these workers, which differ and are not "
                     "trained (eta_v=0): give all workers the same v, or train it"
                 )
-    return Coordinates(problem, x)
+        round = period, A
+    return Coordinates(problem, x), round
 
 
 def _after_round(coordinates, y, round):
@@ -190,7 +197,7 @@ def _round_derivative(coordinates, y, round):
 
 def _mixed(coordinates, y, A):
     x = Overlaps(*coordinates.unpack(y))
-    return coordinates.pack(A(x) if callable(A) else apply_mixing(np.asarray(A, float), x))
+    return coordinates.pack(A(x) if callable(A) else apply_mixing(A, x))
 
 
 def _newton(mismatch, jacobian, y, basis):

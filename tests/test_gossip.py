@@ -1,5 +1,6 @@
 """Gossip: one operator on weights and on overlaps; its graphs, spectra and limits."""
 
+import warnings
 from dataclasses import replace
 
 import by_definition
@@ -339,3 +340,89 @@ def test_the_flow_with_gossip_is_what_sgd_does(simulated):
 def test_sgd_refutes_an_eta_squared_term_between_workers(simulated):
     """The same comparison, with the term of shared samples put into Q^pq: off by 100 errors."""
     assert largest_excess(simulated, integrated(shared_samples)) > 50
+
+
+# precision
+
+
+def test_a_float32_matrix_is_used_as_it_is():
+    """Thirds in float32 sum to 1 + 3e-8; what is made of them sums to 1 in float32 too."""
+    A = np.full((3, 3), 1 / 3, dtype=np.float32)
+    excess = A.astype(float).sum(1)[0] - 1
+    assert 1e-8 < excess < 1e-7
+    x = gd.mix(np.ones((3, 1)), gd.Overlaps.single(Q=[[1.0]], R=[[0.5]], v=[1.0]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for round in (A, A.tolist(), gd.matched(A)):
+            mixed = round(x) if callable(round) else gd.mix(round, x)
+            np.testing.assert_allclose(mixed.R, 0.5 * (1 + excess), rtol=1e-15)
+        for made in (gd.lazy(A), gd.drop_edges(A, [(0, 1)]), gd.max_degree(A)):
+            gd.mix(made, x)
+        problem = gd.Problem(activation=gd.erf, v_star=[1], T=[[1]])
+        t = gd.run(gd.flow(coupling=(0.1, A)), problem, x, [(np.float32(0.1), A)] * 2)
+        again = gd.run(gd.flow(**t.engine["options"]), problem, **t.asked)
+        assert again == t
+        gd.modes(problem, x, round=(0.1, A))
+
+
+def test_float32_periods_and_records_are_steps():
+    """0.1 in float32 is 0.1 + 1.5e-9, which is no whole number of steps at N = 50 to 1e-9."""
+    problem = gd.Problem(activation=gd.erf, v_star=[1], T=[[1]])
+    x = gd.Overlaps.single(Q=[[1.0]], R=[[0.5]], v=[1.0])
+    record = np.linspace(0, 0.3, 4, dtype=np.float32)
+    for engine in (gd.chain(N=50, runs=2), gd.chain(N=10**6, runs=2), gd.flow()):
+        short = [(np.float32(0.1), None)] * 3 if engine.N != 10**6 else np.float32(3e-6)
+        times = record if engine.N != 10**6 else np.float32([0, 3e-6])
+        t = gd.run(engine, problem, x, short, record=times)
+        assert t.alpha[-1] == pytest.approx(3e-6 if engine.N == 10**6 else 0.3, abs=1e-8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_means_of_tensors_keep_the_digits_of_A(dtype):
+    """A in float32 would make equal weights grow by 3e-8 a round: 3e-4 after 10^4 rounds."""
+    torch = pytest.importorskip("torch")
+    kind = getattr(torch, dtype)
+    w = gd.Weights(
+        torch.ones(3, 1, 4, dtype=kind), torch.ones(3, 1, dtype=kind), torch.ones(1, 4, dtype=kind)
+    )
+    for _ in range(200):
+        for round in (gd.matched(gd.ring(3)), lambda state: gd.mix(gd.ring(3), state)):
+            w = round(w)
+    assert w.W.dtype == kind and float((w.W - 1).abs().max()) < 1e-14
+
+
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_what_torch_makes_by_default_does_not_matter(device, dtype):
+    torch = pytest.importorskip("torch")
+    problem = gd.Problem(activation=gd.tanh, v_star=[1], T=[[1]])
+    x = gd.random_start(problem, workers=2, students=1, N=20)
+
+    def run():
+        t = gd.run(
+            gd.sgd(N=20, runs=3), problem, x, [(0.5, gd.ring(2)), (0.5, gd.matched(gd.ring(2)))]
+        )
+        return gd.overlaps(t.weights), t
+
+    right = run()
+    usual = torch.get_default_dtype()
+    try:
+        torch.set_default_device(device)
+        torch.set_default_dtype(getattr(torch, dtype))
+        assert run() == right
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(usual)
+
+
+def test_tensors_in_a_graph_are_weights():
+    torch = pytest.importorskip("torch")
+    W = torch.nn.Parameter(torch.randn(2, 1, 4, generator=torch.Generator().manual_seed(0)))
+    w = gd.Weights(W, torch.ones(2, 1), torch.ones(1, 4))
+    x = gd.overlaps(w)
+    np.testing.assert_allclose(x.R[0, 0, 0], W[0].mean().item(), rtol=1e-6)
+    mixed = gd.mix(gd.complete(2), w)
+    mixed.W.sum().backward()
+    np.testing.assert_allclose(W.grad, 1, rtol=1e-6)
+    problem = gd.Problem.from_weights(w, gd.erf, v_star=torch.ones(1, requires_grad=True))
+    assert gd.run(gd.sgd(N=4, runs=2), problem, w, 0.5).complete

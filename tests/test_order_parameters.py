@@ -1,5 +1,9 @@
 """States: overlaps of weights, weights of overlaps, and random starts."""
 
+import copy
+import pickle
+from dataclasses import replace
+
 import by_definition
 import numpy as np
 import pytest
@@ -198,3 +202,103 @@ def test_states_are_frozen_and_compare_their_arrays():
     assert kept.Q[0, 0, 0, 0] == 1
     w = weights(1, 1, 1)
     assert w == gd.Weights(W=w.W, v=w.v, W_star=w.W_star) and w != x
+
+
+RECORDS = {
+    "Problem": gd.Problem(activation=gd.erf, v_star=[1, 1], T=np.eye(2)),
+    "Overlaps": problem_and_overlaps(2, 2, 2)[1],
+    "Weights": weights(2, 2, 2),
+    "Matched": gd.matched(gd.ring(2)),
+}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [copy.copy, copy.deepcopy, replace, lambda record: pickle.loads(pickle.dumps(record))],
+    ids=["copy", "deepcopy", "replace", "pickle"],
+)
+@pytest.mark.parametrize("name", RECORDS)
+def test_copies_of_records_are_equal_and_read_only(name, again):
+    record = RECORDS[name]
+    made = again(record)
+    assert made == record
+    arrays = [a for a in vars(made).values() if isinstance(a, np.ndarray)]
+    assert arrays and not any(a.flags.writeable for a in arrays)
+
+
+def test_a_pickle_that_was_changed_is_checked():
+    """T is put out of symmetry in the bytes: eigh() would read one triangle of it."""
+    problem = RECORDS["Problem"]
+    good, bad = (np.array(T, dtype=float).tobytes() for T in (np.eye(2), [[1, 0.5], [0, 1]]))
+    pickled = pickle.dumps(problem)
+    assert pickled.count(good) == 1
+    with pytest.raises(ValueError, match=r"T is not symmetric: 0.5 at \(0, 1\) against 0"):
+        pickle.loads(pickled.replace(good, bad))
+
+
+def test_subclasses_are_what_they_inherit():
+    class Mine(gd.Problem):
+        pass
+
+    mine = Mine(activation=gd.erf, v_star=[1, 1], T=np.eye(2))
+    x = gd.random_start(mine, workers=2, students=2, N=20)
+    assert np.all(gd.risk(mine, x) == gd.risk(RECORDS["Problem"], x))
+    assert gd.run(gd.flow(), mine, x, [(0.1, gd.ring(2))]).problem is mine
+
+
+# the teacher of weights
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_problem_of_weights_has_their_teacher(kind):
+    """Also without the exact T: a wrong one changes the risk, here by more than half."""
+    w = gd.Weights(
+        *(getattr(weights(2, 2, 3, N=8), name).astype(kind) for name in "W v W_star".split())
+    )
+    problem = gd.Problem.from_weights(w, gd.erf, v_star=[1, -1, 2], eta=0.3, sigma=0.1)
+    W_star = w.W_star.astype(float)
+    np.testing.assert_allclose(problem.T, W_star @ W_star.T / 8, rtol=0, atol=EXACT)
+    assert (problem.eta, problem.sigma, problem.v_star.tolist()) == (0.3, 0.1, [1, -1, 2])
+    diagnosis = gd.diagnose(w, gd.ring(2), problem=problem)
+    risks = gd.risk(problem, gd.overlaps(w))
+    np.testing.assert_allclose(diagnosis.risk_before, risks, rtol=0, atol=EXACT)
+    other = replace(problem, T=np.diag(np.diagonal(problem.T)))
+    with pytest.raises(ValueError, match="W_star has .* the problem's T 0: .*from_weights"):
+        gd.diagnose(w, gd.ring(2), problem=other)
+    with pytest.raises(ValueError, match="from_weights"):
+        gd.diagnose(gd.overlaps(w), after=w, problem=other)
+
+
+def test_runs_of_one_teacher_make_one_problem():
+    w = weights(2, 2, 2, runs=(3,))
+    one = gd.Weights(W=w.W[0], v=w.v[0], W_star=w.W_star[0])
+    problems = [gd.Problem.from_weights(each, gd.erf, v_star=[1, 1]) for each in (w, one)]
+    assert problems[0] == problems[1]
+
+
+# single precision
+
+
+def test_float32_overlaps_and_teachers_are_right_to_their_own_rounding():
+    """One last digit of float32 apart, 7e-9: the mean is taken; 2e-6 apart is refused."""
+    near = np.array([[1, 0.1], [0.1, 1]], dtype=np.float32)
+    near[0, 1] = np.nextafter(near[0, 1], np.float32(1))
+    assert near[0, 1] != near[1, 0]
+    problem = gd.Problem(activation=gd.erf, v_star=[1, 1], T=near)
+    x = gd.Overlaps.single(Q=near, R=near / 2, v=[1, 1])
+    for made in (problem.T, x.Q[0, :, 0]):
+        assert (
+            made.dtype == float
+            and made[0, 1] == made[1, 0] == near.astype(float)[[0, 1], [1, 0]].mean()
+        )
+    assert replace(problem, eta=0.1).T[0, 1] == problem.T[0, 1]
+    assert gd.mix(np.ones((2, 1)), x).Q.shape == (2, 2, 2, 2)
+    with pytest.raises(ValueError, match=r"0.10000001 at \(0, 1\) against 0.1 at"):
+        gd.Problem(activation=gd.erf, v_star=[1, 1], T=[[1, 0.1 + 1e-8], [0.1, 1]])
+    far = near + np.array([[0, 2e-6], [0, 0]], dtype=np.float32)
+    for refused in (
+        lambda: gd.Problem(activation=gd.erf, v_star=[1, 1], T=far),
+        lambda: gd.Overlaps.single(Q=far, R=near, v=[1, 1]),
+    ):
+        with pytest.raises(ValueError, match=r"not symmetric: 0.100002 at .* against 0.1 "):
+            refused()
