@@ -11,7 +11,7 @@ from scipy.linalg import solve_continuous_lyapunov
 
 from .graphs import check_mixing
 from .ode import drift
-from .problem import check_problem
+from .problem import check_learns
 from .refusals import number
 from .stability import perfect
 
@@ -63,7 +63,7 @@ def gossip_floor(problem, A, period=None, coupling=None):
     `topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
     :eq:`eq-floor-recursion`.
     """
-    check_problem(problem)
+    check_learns(problem, "a noise floor")
     A = check_mixing(A)
     if A.shape[0] != A.shape[1]:
         raise ValueError(f"every worker takes part in every round: A is (P, P), got {A.shape}")

@@ -10,7 +10,8 @@ from scipy.integrate import solve_ivp
 
 from .ode import Coordinates
 from .order_parameters import Overlaps, check_fit, check_overlaps, check_state
-from .refusals import number, orders, reals
+from .problem import check_learns
+from .refusals import EXACT, number, orders, reals
 from .trajectory import check_trajectory
 
 
@@ -138,8 +139,6 @@ def plateau_length(problem, x0, threshold=0.1):
     """
     check_overlaps(problem, x0)
     threshold = number(threshold, "threshold", 0)
-    if problem.eta == 0:
-        raise ValueError("with eta=0 no first layer learns: a plateau needs eta above 0")
     start = float(asymmetry(x0).max())
     if start == 0:
         raise ValueError("x0 has no asymmetry: from there the flow stays symmetric for ever")
@@ -152,6 +151,7 @@ def plateau_length(problem, x0, threshold=0.1):
 def grown(problem, x0, growth):
     """The symmetric trajectory until asymmetry has grown by exp(growth), as _symmetric_flow()."""
     check_fit(problem, x0)
+    check_learns(problem, "a plateau that ends")
     horizon = 1e5 / problem.eta
     path, both = _symmetric_flow(problem, x0, horizon, reach=growth, dense_output=True)
     if path.status != 1:
@@ -172,7 +172,8 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, **options):
             f"teacher units, got v of shape {x0.v.shape} and M={M}"
         )
     off = problem.T[~np.eye(M, dtype=bool)]
-    if np.ptp(problem.v_star) or np.ptp(np.diagonal(problem.T)) or np.ptp(off):
+    alike = problem.v_star, np.diagonal(problem.T), off
+    if any(np.ptp(a) > EXACT * np.abs(a).max() for a in alike):
         raise ValueError(
             "the teacher's units differ (in v_star or T), so students are not symmetric before "
             "them: follow modes() along the flow instead"

@@ -139,6 +139,13 @@ def overlaps_of_teacher(w):
     return W_star @ W_star.swapaxes(-1, -2) / W_star.shape[-1]
 
 
+def check_learns(problem, what):
+    """Refuse what is no Problem, or one in which the first layers stay as they are."""
+    check_problem(problem)
+    if problem.eta == 0:
+        raise ValueError(f"with eta=0 the first layers do not learn: {what} needs eta above 0")
+
+
 def check_problem(problem):
     """Refuse what is no Problem."""
     if not isinstance(problem, Problem):

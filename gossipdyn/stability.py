@@ -13,7 +13,7 @@ from .generalisation import risk
 from .gossip import apply_mixing, check_mixing
 from .ode import Coordinates, drift, noise
 from .order_parameters import Overlaps, check_overlaps
-from .problem import check_problem
+from .problem import check_learns, check_problem
 from .refusals import number, rounding
 from .refusals import orders as check_orders
 
@@ -67,7 +67,8 @@ def fixed_point(problem, near, within=None, round=None):
     if not inside < tolerance:
         raise ValueError(
             f"no fixed point found: Newton's method from `near` ends where a rate is {inside:.3g} "
-            "(in units of eta, or of one round); start nearer, say at the end of a run of the flow"
+            "(in units of eta, of eta_v where eta is 0, or of one round); start nearer, say at the "
+            "end of a run of the flow"
         )
     if not whole < tolerance:
         raise ValueError(
@@ -298,11 +299,7 @@ def noise_floor(problem, x):
     Raises ValueError where x is not perfect or not stable. Chapter `noise_and_width`, equation
     :eq:`eq-noise-floor`; Goldt et al. (2019) at first order in eta, beyond it derived in the book.
     """
-    check_problem(problem)
-    if problem.eta == 0:
-        raise ValueError(
-            "with eta=0 the first layer does not learn: a noise floor needs eta above 0"
-        )
+    check_learns(problem, "a noise floor")
     decay, scatter, label, H = _errors(problem, x)
     balance = decay - scatter
     if np.linalg.eigvals(balance).real.min() < -1e-7 * np.abs(decay).max():
