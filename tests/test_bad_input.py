@@ -30,6 +30,7 @@ W = gd.lift(PROBLEM, X, 10)
 WIDE = gd.Overlaps.single(Q=I2, R=np.zeros((2, 3)), v=[1, 1])
 IMPOSSIBLE = gd.Overlaps.single(Q=0.5 * I2, R=np.diag([0.8, 0.3]), v=[1, 1])  # .64 > .5 x 1
 T = gd.run(gd.flow(), PROBLEM, X, 1.0)
+STILL = gd.Problem(activation=gd.erf, v_star=[1, 1], T=I2, eta=0, eta_v=0.5)
 CHAIN = gd.chain(N=50, runs=2)
 
 
@@ -380,6 +381,20 @@ REFUSALS = [
     ("an array no trajectory has", lambda: T.mean("eps"), "risk, mean_risk", "'eps'"),
     ("a state not kept", lambda: run(keep="risk")().state(0), "Q was not kept", "['risk']"),
     ("a time that was not recorded", lambda: T.state(2), "there are 2", "got 2"),
+    ("a quantile beyond 1", lambda: T.quantile("risk", [0.5, 1.5]), "from 0 to 1", "1.5"),
+    ("a risk no trajectory has", lambda: T.first_below(1.0, "Q"), "mean_risk", "'Q'"),
+    ("a level of 0", lambda: T.first_below(0), "level", "above 0"),
+    ("after the end", lambda: T.first_below(0.1, since=7.0), "ends at alpha=1", "since=7"),
+    ("a line to nobody", lambda: gd.interpolation(PROBLEM, TWO, 0, 2, 0.5), "2 workers", "q=2"),
+    *(
+        (f"{call.__name__} without learning", lambda call=call, a=a: call(STILL, *a), "eta=0")
+        for call, a in (
+            (gd.noise_floor, [gd.perfect(PROBLEM)]),
+            (gd.gossip_floor, [I2, 1.0]),
+            (gd.plateau_length, [X, 1.0]),
+            (gd.noise_to_come, [X, 1.0]),
+        )
+    ),
     ("phases of a problem", lambda: gd.phases(PROBLEM), "gossipdyn.Trajectory", "Problem("),
     ("no file", lambda: gd.Trajectory.load("nowhere.npz"), "no file", "nowhere.npz"),
     # divergence
