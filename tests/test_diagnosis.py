@@ -323,8 +323,8 @@ def test_the_floor_keeps_chance_from_counting():
             lambda x: gd.diagnose(x, PAIR, problem=teacher(3)),
             r"2 teacher units, .* \(3, 3\)",
         ),
-        (lambda x: gd.diagnose(x, PAIR, N=10.5), "N, the input dimension, as a whole number"),
-        (lambda x: gd.diagnose(x, PAIR, N=0), "N >= "),
+        (lambda x: gd.diagnose(x, PAIR, N=10.5), "N, the input dimension, is a whole number"),
+        (lambda x: gd.diagnose(x, PAIR, N=0), "N, .* from 1 up, got 0"),
     ],
 )
 def test_refusals_name_what_is_wrong(call, words):
