@@ -361,10 +361,15 @@ def test_setbacks_are_jump_and_first_return():
                 for worker in range(2):
                     expected = slow_recovery(t, run, i, worker, slack)
                     assert s.recovery[run, r, worker] == expected
+        for N in (None, 50):  # one definition of harm, whoever computes it
+            harmful = gd.setbacks(t, N=N).harmful
+            for r, i in enumerate(at):
+                states = t.state(i - 1), t.state(i)
+                one = gd.diagnose(states[0], after=states[1], problem=problem, N=N).harmful
+                np.testing.assert_array_equal(harmful[:, r], one)
     # The two kinds of runs: those whose workers disagree jump to the plateau and need long.
     first = gd.setbacks(t, slack=0.5)
-    before = t.state(int(np.flatnonzero(t.after_mixing)[0]) - 1)
-    harmful = gd.diagnose(before, PAIR, problem=problem, N=50).harmful
+    harmful = first.harmful[:, 0]  # N = 50 would hide a fall from 1 to .72
     assert 0 < harmful.sum() < 24
     long, short = (np.median(first.recovery[mask, 0]) for mask in (harmful, ~harmful))
     assert long > 10 > short
@@ -390,6 +395,10 @@ def test_setbacks_are_refused_without_rounds_or_risks():
     with pytest.raises(ValueError, match='keep "risk"'):
         gd.setbacks(gd.run(gd.flow(), problem, x, [(1.0, PAIR)], keep="Q"))
     t = gd.run(gd.flow(), problem, x, [(1.0, PAIR)])
+    few = gd.run(gd.flow(), problem, x, [(1.0, PAIR)], keep=("Q", "risk"))
+    assert gd.setbacks(few).harmful is None and gd.setbacks(t).harmful.all()
+    with pytest.raises(ValueError, match="N, the input dimension"):
+        gd.setbacks(t, N=0.5)
     for slack in (-1, np.inf, "little", True):
         with pytest.raises(ValueError, match="slack, a part of the risk"):
             gd.setbacks(t, slack=slack)
