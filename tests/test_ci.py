@@ -27,6 +27,7 @@ COPIED = [
     "gossipdyn",
     "tests/another_kernel.py",
     "tests/conftest.py",
+    "tests/drawn_numbers.py",
     "tests/test_notebooks.py",
 ]
 TOC = "format: jb-book\nroot: book/index\nchapters:\n  - file: book/references\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from drawn_numbers import cells_that_print_them
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +26,10 @@ NBVAL_COMMENT = re.compile(r"#\s*(?:NBVAL|PYTEST_VALIDATE)_")
 MAGIC = re.compile(r"^[%!]", re.MULTILINE)
 EXERCISE = re.compile(r"\{exercise(?:-start)?\}[^\n]*\n(?::[^\n]*\n)*?:label: *(\S+)")
 SOLUTION = re.compile(r"\{solution(?:-start)?\} *(\S+)[^\n]*\n((?::[^\n]*\n)*)")
+SIGNED_ZERO = re.compile(r"(?<![\w.])-0(?:\.0*)?(?:e[+-]?\d+)?(?![\w.])")
+# an error bar, an interval, a distance in standard errors, or a bound on what was not seen
+BAR = re.compile(r"\+-|\[-?[\d.]+, -?[\d.]+\]|\d ?%? to \d|\berrors?\b|\bs\.e\.|\bto within\b")
+UNMENDED = {"finite_size", "noise_and_width", "warm_start"}  # numbers without error bars, so far
 IMAGE_WITHOUT_ALT = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"])")
 
 
@@ -45,7 +50,7 @@ def faults(path, root=ROOT):
         found.append(f"{ignored} cells have the tag nbval-ignore-output, {IGNORED_CELLS} may")
     for number, cell in enumerate(code, 1):
         found += [f"cell {number} {fault}" for fault in _cell_faults(cell)]
-    return [*found, *_leaning_checks(notebook)]
+    return [*found, *_drawn_faults(path, code), *_leaning_checks(notebook)]
 
 
 def _file_faults(path, root, notebook):
@@ -144,6 +149,8 @@ def _cell_faults(cell):
         yield f"has the tag {refused.pop()}, which keeps it from being checked"
     if "nbval-ignore-output" in _tags(cell) and not cell.outputs:
         yield "ignores its output and has none"
+    if zero := SIGNED_ZERO.search(_text(cell.outputs)):
+        yield f"shows a signed zero, {zero[0]}: its sign is that of rounding"
     for output in cell.outputs:
         if output.output_type == "error":
             yield f"failed with {output.ename}"
@@ -152,6 +159,14 @@ def _cell_faults(cell):
         alt = cell.metadata.get("mystnb", {}).get("image", {}).get("alt", "")
         if any(mime.startswith("image/") for mime in output.get("data", {})) and not alt.strip():
             yield "shows a figure without alt text (metadata: mystnb, image, alt)"
+
+
+def _drawn_faults(path, code):
+    if path.stem in UNMENDED or any(MAGIC.search(cell.source) for cell in code):
+        return
+    for i in cells_that_print_them([cell.source for cell in code]):
+        if not BAR.search(_text(code[i].outputs)):
+            yield f"cell {i + 1} prints numbers of a finite engine without an error bar"
 
 
 def _tags(cell):
@@ -223,6 +238,19 @@ def test_the_policy_lets_a_sound_notebook_pass(tmp_path):
     assert found_after(lambda notebook: None, tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "source, text",
+    [
+        ("print(f'{m:.3f} +- {e:.3f}')", "0.021 +- 0.002"),
+        ("print(f'within {m / e:.1f} standard errors')", "within 1.2 standard errors"),
+        ("assert m < 1\nprint('below 1')", "below 1"),
+        ("m = 0.5\nprint(f'{m:.1f}, {-0.5:.1f}, {1e-5:.0e}, {t}')", "0.5, -0.5, 1e-05, t-0"),
+    ],
+)
+def test_numbers_with_error_bars_and_other_numbers_pass(source, text, tmp_path):
+    assert found_after(drawn(source, text), tmp_path) == []
+
+
 def prose(old, new):
     return lambda notebook: notebook.cells[0].update(source=PROSE.replace(old, new))
 
@@ -237,6 +265,18 @@ def output(*args, **kwargs):
 
 def tags(*names):
     return lambda notebook: notebook.cells[1].metadata.update(tags=names)
+
+
+def drawn(source, text):
+    """A cell that prints what a finite engine gave: the mean and the error of its risk."""
+    chain = "t = gd.run(gd.chain(N=9), problem, x)\nm, e = t.mean('risk')[-1], t.sem('risk')[-1]\n"
+    answer = "\nanswer = 1\nassert answer"
+
+    def change(notebook):
+        outputs = [new_output("stream", text=text)]
+        notebook.cells[1].update(source=chain + source + answer, outputs=outputs)
+
+    return change
 
 
 def no_outputs(notebook):
@@ -283,6 +323,9 @@ def leaning(made, needed):
         (output("stream", name="stderr", text="beware"), "wrote to stderr: 'beware'"),
         (output("error", ename="KeyError", evalue="", traceback=[]), "failed with KeyError"),
         (output("stream", text="1" * LARGEST), "bytes, at most"),
+        (output("stream", text="slope -0.00 at the end"), "a signed zero, -0.00"),
+        (drawn("print(f'{m:.3f}')", "0.021"), "without an error bar"),
+        (drawn("def f(q): return 2 * m * q\nprint(f'{f(3):.1f}')", "0.1"), "without an error bar"),
         (lambda notebook: notebook.cells[2].metadata.clear(), "a figure without alt text"),
         (prose("# A page", "![](plot.svg)"), "in the prose without alt text"),
         (prose("**Time:** a minute.", ""), "says how long"),
