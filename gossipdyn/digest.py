@@ -277,14 +277,19 @@ def _class(c):
 
 
 def _place(thing):
-    return f"{thing.__module__}.{getattr(thing, '__qualname__', None) or thing.__name__}"
+    return f"{_home(thing)}.{getattr(thing, '__qualname__', None) or thing.__name__}"
+
+
+def _home(thing):
+    """The name of the module that a thing says it stands in, or None."""
+    if isinstance(thing, np.ufunc):  # which does not say it
+        return next((m for m in ("numpy", "scipy.special") if _holds(m, thing)), None)
+    return getattr(thing, "__module__", None)
 
 
 def _installed(thing):
     """Whether a thing stands under its own name in an installed package."""
-    module = getattr(thing, "__module__", None)
-    if isinstance(thing, np.ufunc):
-        module = next((m for m in ("numpy", "scipy.special") if _holds(m, thing)), None)
+    module = _home(thing)
     if not isinstance(module, str) or not _is_library(module):
         return False
     if isinstance(thing, type) and not thing.__flags__ & 1 << 9:  # no heap type: built in

@@ -23,7 +23,7 @@ def atomically(path):
 
     Raises ValueError where no file can be written at `path`.
     """
-    path = Path(path)
+    path = _path(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         if path.is_dir():
@@ -67,15 +67,23 @@ def read_pickle(path):
     files that are no checkpoint or are damaged.
     """
     try:
-        data = Path(path).read_bytes()
+        data = _path(path).read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror}): name another file") from error
     start = len(HEADER) + hashlib.sha256().digest_size
     if data[: len(HEADER)] != HEADER:
         raise ValueError(f"{path} is no checkpoint of this version of gossipdyn: name another file")
     if hashlib.sha256(data[start:]).digest() != data[len(HEADER) : start]:
         raise ValueError(f"the checkpoint {path} is damaged: delete it to start again")
     return pickle.loads(data[start:])
+
+
+def _path(path):
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"a file is named by a path, got {path!r}")
+    return Path(path)
 
 
 class Checkpoint:

@@ -580,6 +580,8 @@ OTHERS = {  # met by a test of their own above
     "nobody can tell",
     "too deeply",
     "cannot be written",
+    "cannot be read",
+    "a file is named by",
     "another version",
     "lies outside",
     "is no saved trajectory",

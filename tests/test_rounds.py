@@ -223,9 +223,9 @@ def test_what_cannot_be_written_names_the_file_that_was_asked_for(tmp_path):
     with pytest.raises(ValueError) as refusal:
         t.save(missing)
     assert f"no folder {missing.parent}: make it" in str(refusal.value)
-    for path in (missing, tmp_path):
+    for path in (missing, tmp_path, 3):
         for write in (t.save, lambda path: gd.run(gd.flow(), PROBLEM, X, 1.0, checkpoint=path)):
-            with pytest.raises((ValueError, IsADirectoryError)) as refusal:
+            with pytest.raises(ValueError) as refusal:
                 write(path)
             assert str(path) in str(refusal.value) and "partial" not in str(refusal.value)
     assert not list(tmp_path.iterdir())

@@ -22,6 +22,7 @@ import cloudpickle
 import joblib
 import numpy as np
 import pytest
+from scipy import special
 
 import gossipdyn as gd
 from gossipdyn.digest import digest
@@ -216,7 +217,8 @@ APART = [  # whose results differ, so that no two may be taken for one another
     np.cos, math.sin,
     [1].__contains__, [2].__contains__, wrapped(scaled), wrapped(shared), wrapped(np.sin),
     np.vectorize(closure(1.5)), operator.attrgetter("real"), operator.attrgetter("imag"),
-    gd.Activation.I2, np.add.reduce, np.multiply.reduce, "a".__add__, "b".__add__,
+    gd.Activation.I2, special.erf, special.erfc,
+    np.add.reduce, np.multiply.reduce, "a".__add__, "b".__add__,
 ]  # fmt: skip
 
 
