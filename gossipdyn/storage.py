@@ -120,8 +120,9 @@ class Checkpoint:
             if digests[name] != own:
                 raise ValueError(
                     f"the checkpoint {self.path} belongs to another run, its {name} differs "
-                    f"(in values, or in the code of functions):\n{run[name]}\nagainst\n"
-                    f"{self.run[name]}\nname another file, or delete it"
+                    f"(in values, in the code of functions, or in the state that a callable "
+                    f"starts from):\n{run[name]}\nagainst\n{self.run[name]}\nmake callables "
+                    "anew as at the start, name another file, or delete it"
                 )
         return content
 
