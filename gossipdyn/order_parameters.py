@@ -123,6 +123,11 @@ class Weights:
                 f"W (..., P, K, N), v (..., P, K) and W_star (..., M, N) disagree: got shapes "
                 f"{W}, {v} and {W_star}"
             )
+        if 0 in W + W_star:
+            raise ValueError(
+                f"workers, students, teacher units and inputs count from 1 up, got W of shape {W} "
+                f"and W_star of shape {W_star}"
+            )
 
     def __eq__(self, other):
         return _equal(self, other)
@@ -163,8 +168,9 @@ def overlaps(w):
     )
     *runs, P, K, N = W.shape
     rows = W.reshape(*runs, P * K, N)
-    Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
-    R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
+    with np.errstate(over="ignore", invalid="ignore"):  # Overlaps refuses what is infinite
+        Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
+        R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
     return Overlaps(Q=Q, R=R, v=as_numpy(v))
 
 

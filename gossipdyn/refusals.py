@@ -7,6 +7,8 @@ import numpy as np
 
 EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
 
+LARGEST = float(np.finfo(float).max)
+
 
 def whole(n, name, least=0):
     """n as an int, or a ValueError: it counts `name`, from `least` up."""
@@ -17,7 +19,7 @@ def whole(n, name, least=0):
 
 def number(x, name, least=-np.inf):
     """x as a float, or a ValueError: it is `name`, finite, from `least` up."""
-    if isinstance(x, bool) or not isinstance(x, Real) or not least <= x <= np.finfo(float).max:
+    if isinstance(x, bool) or not isinstance(x, Real) or not least <= x <= LARGEST:
         range_ = "" if least == -np.inf else f" from {least:g} up"
         raise ValueError(f"{name} is a finite number{range_}, got {x!r}")
     return float(x)

@@ -152,6 +152,7 @@ REFUSALS = [
     ("eta of words", problem(eta="0.5"), "eta", "'0.5'"),
     ("eta an array", problem(eta=[0.5]), "eta", "[0.5]"),
     ("eta complex", problem(eta=1j), "eta", "1j"),
+    ("eta beyond float64", problem(eta=10**400), "eta", "finite"),
     ("eta a flag", problem(eta=True), "eta", "True"),
     *(
         (f"{name} of {value}", problem(**{name: value}), name, str(value))
@@ -229,6 +230,13 @@ REFUSALS = [
     ("tensors with NaN", tensors(change=lambda a: a * np.nan), "W holds NaN", "nan"),
     ("tensors without numbers", tensors(change=lambda a: a.to("meta")), "W", "device='meta'"),
     ("a tensor among arrays", tensors(names="W"), "ndarray", "cpu"),
+    (
+        "weights without inputs",
+        lambda: gd.Weights(W=np.ones((1, 2, 0)), v=np.ones((1, 2)), W_star=np.ones((2, 0))),
+        "from 1 up",
+        "(1, 2, 0)",
+    ),
+    ("W too long", lambda: gd.overlaps(replace(W, W=W.W * 1e200)), "Q holds NaN", "inf"),
     ("W masked", lambda: replace(W, W=np.ma.masked_less(W.W, 0)), "W has masked entries", "--"),
     ("W with NaN", lambda: replace(W, W=np.full((1, 2, 10), np.nan)), "W", "nan"),
     ("W complex", lambda: replace(W, W=W.W * 1j), "W must be an array of real numbers", "j"),
