@@ -7,8 +7,6 @@ import numpy as np
 
 EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
 
-LARGEST = float(np.finfo(float).max)
-
 
 def whole(n, name, least=0):
     """n as an int, or a ValueError: it counts `name`, from `least` up."""
@@ -19,10 +17,14 @@ def whole(n, name, least=0):
 
 def number(x, name, least=-np.inf):
     """x as a float, or a ValueError: it is `name`, finite, from `least` up."""
-    if isinstance(x, bool) or not isinstance(x, Real) or not least <= x <= LARGEST:
+    try:
+        value = float(x) if isinstance(x, Real) and not isinstance(x, bool) else np.nan
+    except OverflowError:  # a whole number beyond float64
+        value = np.inf
+    if not least <= value < np.inf or value == -np.inf:
         range_ = "" if least == -np.inf else f" from {least:g} up"
         raise ValueError(f"{name} is a finite number{range_}, got {x!r}")
-    return float(x)
+    return value
 
 
 def flag(x, name):
