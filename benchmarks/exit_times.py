@@ -1,4 +1,4 @@
-"""The table of exits in chapter finite_size, in book/data. About four minutes on one idle core.
+"""The table of exits in chapter finite_size, in book/data. About five minutes on one idle core.
 
     python benchmarks/exit_times.py
 
@@ -17,7 +17,7 @@ SIZES = (50, 100, 200, 500, 1000)
 RUNS = 1000
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=0.5)
 THRESHOLD = 0.3
-LAST = 400.0
+LAST = 600.0
 SEED = 1
 
 
