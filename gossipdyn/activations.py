@@ -14,7 +14,6 @@ from .refusals import apart
 
 TRIED = np.linspace(-5.97, 6.03, 241)  # where g, dg and oddness are tried; 0 is not among them
 SLOPE = 1e-6  # largest deviation of dg from the slope of g, as a part of the largest slope
-SHARP = 1e-5  # largest change of averages at variance 1 that twice the nodes may make
 SHARPEST = 1e4  # beta of gelu, beyond which its averages lose digits
 
 
@@ -68,7 +67,6 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
         raise ValueError("give both torch_g and torch_dg, or neither")
     name = f"smooth({getattr(g, '__name__', 'g') if name is None else name})"
     _check_slope(g, dg, name)
-    _check_nodes(g, dg, name, nodes)
     twins = (OnCPU(g), OnCPU(dg)) if torch_g is None else (torch_g, torch_dg)
     return _smooth(name, g, dg, *twins, nodes)
 
@@ -76,7 +74,13 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
 def _smooth(name, g, dg, torch_g, torch_dg, nodes=32):
     values = g(TRIED)
     odd = bool(np.allclose(g(-TRIED), -values, rtol=0, atol=1e-12 * np.abs(values).max()))
-    first = (g, dg, nodes)
+    rule = quadrature.rule(g, dg, name, nodes)
+    if not rule.four.largest >= 1 <= rule.two.largest:
+        raise ValueError(
+            f"{name} is too sharp or too steep for nodes={nodes}: its averages hold to "
+            f"{rule.four.tolerance:g} up to a variance of {rule.four.largest**2:.2g}, not to 1; "
+            "give more nodes, or a smoother g"
+        )
     return Activation(
         name=name,
         g=g,
@@ -84,11 +88,11 @@ def _smooth(name, g, dg, torch_g, torch_dg, nodes=32):
         torch_g=torch_g,
         torch_dg=torch_dg,
         odd=odd,
-        i2=Given(quadrature.i2, first),
-        j2=Given(quadrature.j2, first),
-        h2=Given(quadrature.h2, first),
-        i4=Given(quadrature.i4, first),
-        square=Given(quadrature.square, (*first, odd)),
+        i2=Given(quadrature.i2, (rule,)),
+        j2=Given(quadrature.j2, (rule,)),
+        h2=Given(quadrature.h2, (rule,)),
+        i4=Given(quadrature.i4, (rule,)),
+        square=Given(quadrature.square, (rule, odd)),
     )
 
 
@@ -113,16 +117,6 @@ def _check_slope(g, dg, name):
         raise ValueError(
             f"dg is not the slope of g in {name}: at x={TRIED[at]:.6g} dg is {given}, the slope of "
             f"g {right}"
-        )
-
-
-def _check_nodes(g, dg, name, nodes):
-    few, many = (quadrature.sample_averages(g, dg, n) for n in (nodes, 2 * nodes))
-    off = np.abs(few - many).max() / np.abs(many).max()
-    if not off <= SHARP:
-        raise ValueError(
-            f"{name} is too sharp for nodes={nodes}: averages at variance 1 change by {off:.1g} of "
-            "the largest with twice as many; give more nodes, or a smoother g"
         )
 
 
