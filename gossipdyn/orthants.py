@@ -258,12 +258,18 @@ def orthants(u):
 def _triangular(u):
     """The four rows in coordinates where a, b, c are lower triangular, d the highest of them.
 
+    Of the other three, a and b are those farthest from being parallel. So what is small (the height
+    of c above a and b, that of d) is a coordinate, and not a difference of larger ones.
+
     Returns a, b, c (3, sets), d (4, sets), and for each of PAIRS its place after the reordering.
     """
     G = u @ np.swapaxes(u, -1, -2)
-    x, y, z = (G[:, _ORDERS[:, i], _ORDERS[:, j]] for i, j in ((0, 1), (0, 2), (1, 2)))
-    highest = np.argmin(1 + 2 * x * y * z - x * x - y * y - z * z, axis=1)
-    rows = u[np.arange(len(u))[:, None], _ORDERS[highest]]
+    x, y, z = (G[:, _REST[:, i], _REST[:, j]] for i, j in ((0, 1), (0, 2), (1, 2)))
+    d = np.argmin(1 + 2 * x * y * z - x * x - y * y - z * z, axis=1)
+    sets = np.arange(len(u))
+    c = np.argmin(np.abs([z[sets, d], y[sets, d], x[sets, d]]), axis=0)
+    order = 3 * d + c
+    rows = u[sets[:, None], _ORDERS[order]]
     r = np.linalg.qr(np.swapaxes(rows, -1, -2), mode="r")
     r *= np.where(np.diagonal(r, axis1=1, axis2=2) < 0, -1.0, 1.0)[..., None]
     r = np.moveaxis(r, 0, -1)
@@ -271,10 +277,13 @@ def _triangular(u):
     a = np.array([zero + 1, zero, zero])
     b = np.array([r[0, 1], np.maximum(r[1, 1], TINY), zero])
     c = np.array([r[0, 2], r[1, 2], np.maximum(r[2, 2], TINY)])
-    return a, b, c, r[:, 3], _REORDERED[highest]
+    return a, b, c, r[:, 3], _REORDERED[order]
 
 
-_ORDERS = np.array([[k for k in range(4) if k != d] + [d] for d in range(4)])
+_REST = np.array([[k for k in range(4) if k != d] for d in range(4)])
+_ORDERS = np.array(
+    [[*np.delete(rest, c), rest[c], d] for d, rest in enumerate(_REST) for c in range(3)]
+)
 _REORDERED = np.array(
     [
         [PAIRS.index(tuple(sorted((order.index(q), order.index(r))))) for q, r in PAIRS]
