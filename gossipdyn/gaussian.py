@@ -136,12 +136,19 @@ def _erf_torch_dg(x):
     return (x * x * -0.5).exp() * (2 / np.pi) ** 0.5
 
 
+def _erf_det(caa, cab, cbb):
+    """(1 + caa) (1 + cbb) - cab^2. For large fields what matters is the area that they span; in
+    this form equal and nearly equal fields keep its digits, and it is not below 0 by rounding."""
+    size = np.abs(cab)
+    return 1 + caa + cbb + np.maximum(caa * (cbb - size) + size * (caa - size), 0)
+
+
 def _erf_i2(caa, cab, cbb):
-    return 2 / np.pi * _asin(cab / np.sqrt((1 + caa) * (1 + cbb)))
+    return 2 / np.pi * np.arctan2(cab, np.sqrt(_erf_det(caa, cab, cbb)))
 
 
 def _erf_j2(caa, cab, cbb):
-    return 2 / np.pi / np.sqrt((1 + caa) * (1 + cbb) - cab * cab)
+    return 2 / np.pi / np.sqrt(_erf_det(caa, cab, cbb))
 
 
 def _erf_h2(caa, cab, cbb):
@@ -151,32 +158,37 @@ def _erf_h2(caa, cab, cbb):
 def _erf_tilt(C, i, j):
     """Covariance of all fields under the weight g'_i g'_j, for index arrays i, j (pairs,).
 
-    The product of the two slopes is a Gaussian in the fields i, j; multiplying a Gaussian by it
-    gives a Gaussian again: C - C_.B (1 + C_BB)^-1 C_B. with B = {i, j}. Returns (..., pairs, n, n)
-    and the normalisation <g'_i g'_j> (..., pairs).
+    Returns (..., pairs, n, n) and the normalisation <g'_i g'_j> (..., pairs).
     """
-    ci, cj = C[..., i, :], C[..., j, :]
-    a, b, d = 1 + C[..., i, i], C[..., i, j], 1 + C[..., j, j]
-    det = (a * d - b * b)[..., None]
-    left_i = (d[..., None] * ci - b[..., None] * cj) / det
-    left_j = (a[..., None] * cj - b[..., None] * ci) / det
-    tilted = (
-        C[..., None, :, :]
-        - left_i[..., :, None] * ci[..., None, :]
-        - left_j[..., :, None] * cj[..., None, :]
-    )
-    return tilted, 2 / np.pi / np.sqrt(det[..., 0])
+    units = np.arange(i.max() + 1)
+    once, first = _erf_weighted(C[..., None, :, :], C[..., units, :], units)
+    once, pairs = once[..., i, :, :], np.arange(len(i))
+    twice, second = _erf_weighted(once, once[..., pairs, j, :], j)
+    return twice, 2 / np.pi / np.sqrt(first[..., i] * second)
+
+
+def _erf_weighted(C, row, i):
+    """Covariance of all fields under a weight g'_i: (..., sets, n, n), and 1 + C_ii (..., sets).
+
+    A slope is a Gaussian in its field; multiplying a Gaussian by it gives a Gaussian again,
+    C - C_.i (1 + C_ii)^-1 C_i.. As written here, a field that is i itself meets no difference of
+    large numbers: its variance becomes C_ii / (1 + C_ii). row (..., sets, n) is C_i., i (sets,).
+    """
+    own = row[..., np.arange(len(i)), i][..., None, None]
+    minors = C * own - row[..., :, None] * row[..., None, :]
+    return (C + minors) / (1 + own), 1 + own[..., 0, 0]
 
 
 def _erf_i4(C):
     tilted, norm = _erf_tilt(C, np.array([0]), np.array([1]))
-    return (norm * _erf_i2(tilted[..., 2, 2], tilted[..., 2, 3], tilted[..., 3, 3]))[..., 0]
+    c, cd, d = (tilted[..., 0, k, l] for k, l in ((2, 2), (2, 3), (3, 3)))
+    return norm[..., 0] * _erf_i2(np.maximum(c, 0), cd, np.maximum(d, 0))
 
 
 def _erf_square(C, K, c):
     i, j = np.triu_indices(K)
     tilted, norm = _erf_tilt(C, i, j)
-    scale = 1 / np.sqrt(1 + np.diagonal(tilted, axis1=-2, axis2=-1))
+    scale = 1 / np.sqrt(1 + np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), 0))
     angles = _asin(tilted * scale[..., :, None] * scale[..., None, :])
     pairs = 2 / np.pi * norm * np.einsum("...a,...pab,...b->...p", c, angles, c, optimize=False)
     return _symmetric(pairs, i, j, K)
