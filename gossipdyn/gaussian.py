@@ -112,11 +112,6 @@ def _covariance(C, k):
     return C
 
 
-def _asin(x):
-    """asin, with arguments that rounding has pushed beyond 1 brought back."""
-    return np.arcsin(np.clip(x, -1.0, 1.0))
-
-
 # erf: g(x) = erf(x / sqrt 2), g'(x) = sqrt(2/pi) exp(-x^2 / 2)
 
 
@@ -188,9 +183,9 @@ def _erf_i4(C):
 def _erf_square(C, K, c):
     i, j = np.triu_indices(K)
     tilted, norm = _erf_tilt(C, i, j)
-    scale = 1 / np.sqrt(1 + np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), 0))
-    angles = _asin(tilted * scale[..., :, None] * scale[..., None, :])
-    pairs = 2 / np.pi * norm * np.einsum("...a,...pab,...b->...p", c, angles, c, optimize=False)
+    variance = np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), 0)
+    averages = _erf_i2(variance[..., :, None], tilted, variance[..., None, :])
+    pairs = norm * np.einsum("...a,...pab,...b->...p", c, averages, c, optimize=False)
     return _symmetric(pairs, i, j, K)
 
 

@@ -167,7 +167,7 @@ def _pair(rule, odd, C, c, i, j, shares=1.0):
     fields (odd g), half of the grid does.
     """
     variance = C.diagonal(axis1=1, axis2=2)
-    _level(rule, rule.four, np.sqrt(np.maximum(variance, 0)))  # refuses fields that are too large
+    coarse = _level(rule, rule.four, np.sqrt(np.maximum(variance, 0))).max() <= 1 - FADE
     others = [a for a in range(C.shape[-1]) if a not in (i, j)]
     rows, rest = [], C
     for k in (i, j) if i != j else (i,):
@@ -177,9 +177,12 @@ def _pair(rule, odd, C, c, i, j, shares=1.0):
     rest = rest[:, others][:, :, others]
     given = rest.diagonal(axis1=1, axis2=2)
     given = np.sqrt(np.where(given > ROUNDING * variance[:, others], given, 0))
-    sizes = np.array([*(np.abs(row).max(-1) for row in rows), given.max(-1)])
+    level = np.zeros((len(rows) + 1, len(C)))
+    if not coarse:
+        sizes = np.array([*(np.abs(row).max(-1) for row in rows), given.max(-1)])
+        level = _level(rule, rule.four, sizes)
     out = np.zeros(len(C))
-    for levels, pick, share in _levels(_level(rule, rule.four, sizes)):
+    for levels, pick, share in _levels(level):
         grids = [_grid(rule.four.nodes, level) for level in levels]
         points = len(others) * np.prod([grid.z.size for grid in grids])
         step = max(1, CHUNK // points)
@@ -253,8 +256,8 @@ def _grid(nodes, level):
     he_k(z) exp(-z^2/4) are the eigenfunctions of H = -d^2/dz^2 + z^2/4 - 1/2, with the eigenvalues
     k. Here H acts on the functions that the points resolve (sinc functions); so `modes` (k, points)
     is orthogonal, those of `orders` k that reach neither the ends nor the resolution are he_k to
-    rounding, and what the others do is as small as the weight there. First the even half, then the
-    odd. `raised` are the sqrt(k + 1) he_{k+1}: d/dz + z/2 applied to the other factor.
+    rounding, and what the others do is as small as the weight there. he_0 = 1 and he_1 = z are put
+    in as they are. First the even half, then the odd. `raised` are the sqrt(k + 1) he_{k+1}: d/dz + z/2 applied to the other factor.
     """
     z = _points(nodes, level)
     n, step = z.size, z[1] - z[0]
@@ -264,16 +267,18 @@ def _grid(nodes, level):
     curvature = sign * np.where(apart == 0, np.pi**2 / 3, 2 * inverse**2) / step**2
     H = curvature + np.diag(z * z / 4 - 0.5)
     right, left = H[n // 2 :, n // 2 :], H[n // 2 :, : n // 2][:, ::-1]
+    root = np.exp(-z * z / 4)
+    root /= np.sqrt(root @ root)
     orders, modes = [], []
-    for parity in (1, -1):
-        values, vectors = np.linalg.eigh(right + parity * left)
+    for parity, lowest in ((1, root), (-1, z * root)):
+        first = lowest[n // 2 :] / np.linalg.norm(lowest[n // 2 :])
+        across = np.eye(n // 2) - np.outer(first, first)
+        half = across @ (right + parity * left) @ across + (parity < 0) * np.outer(first, first)
+        values, vectors = np.linalg.eigh(half)
+        vectors[:, 0], values[0] = first, parity < 0
         orders.append(values)
         modes.append(np.concatenate([parity * vectors[::-1], vectors]).T / np.sqrt(2))
     orders, modes = np.concatenate(orders), np.concatenate(modes)
-    orders[0] = 0
-    root = np.exp(-z * z / 4)
-    root /= np.sqrt(root @ root)
-    modes[0] *= np.sign(modes[0] @ root)
     return Grid(z, root, modes, orders, modes @ (sign * inverse / step + np.diag(z / 2)))
 
 
@@ -339,7 +344,9 @@ def _part(functions, nodes, tolerance):
     part = Part(functions, nodes, reach, largest, tolerance)
     if not reach:
         return part
-    for deviation in reach * 2.0 ** np.append(np.arange(-16, 2 * FINEST - 1) / 4, FINEST / 2 - FADE / 2):
+    for deviation in reach * 2.0 ** np.append(
+        np.arange(-16, 2 * FINEST - 1) / 4, FINEST / 2 - FADE / 2
+    ):
         if not _change(part, deviation) < tolerance:
             break
         largest = float(deviation)
@@ -355,7 +362,8 @@ def _step_error(functions, step):
     for f in functions:
         terms = weight * f(x)
         here, between = terms[:, ::2].sum(1), terms[:, 1::2].sum(1)
-        worst = max(worst, np.abs(here - between).max() / np.abs(here).max() / 2)
+        size = np.abs(here + between).max()
+        worst = max(worst, np.abs(here - between).max() / size if size > 0 else 0)
     return worst
 
 
@@ -369,4 +377,4 @@ def _change(part, deviation):
         weight = np.exp(-z * z / 2)
         averages.append([f(deviation * z) @ weight / weight.sum() for f in part.functions])
     few, many = np.array(averages)
-    return (np.abs(few - many) / np.abs(many)).max()
+    return (np.abs(few - many) / np.maximum(np.abs(many), 1e-300)).max()
