@@ -45,9 +45,12 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
     ----------
     g, dg : the function and its slope, on NumPy arrays of any shape.
     name : what to call it, g's own name unless given; it is kept as "smooth(<name>)".
-    nodes : of the quadrature in each direction, an even number. Averages over two fields are good
-        to 1e-6 and over four to 1e-5 for fields of variance up to 2 with erf and 1 with tanh;
-        the time of the noise term grows as nodes^3, and with the number of pairs of students.
+    nodes : of the quadrature in each direction, an even number, for fields of small variance;
+        finer grids take over as the variance grows. Averages over two fields hold to 1e-9 of
+        <g^2> (of <g'^2> for slopes), those over four to 1e-5 of <g'^2 g^2>, at every correlation
+        and up to the variance that the refusal names: with 32 nodes 284 for tanh, 800 where two
+        fields are enough. The time of the noise term grows as nodes^3, with the number of pairs of
+        students, and at variances above 1 with up to the fourth power of the fields' deviation.
     torch_g, torch_dg : the same functions on torch tensors, for sgd, which compares them with g
         and dg. Unless given, sgd calls g and dg themselves, on copies in the main memory.
 
@@ -55,7 +58,8 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
     made again. To pickle one (checkpoints, sweeps over processes), g and dg must be defined at the
     top level of a module. Raises ValueError for a dg that is not the slope of g (naming the point
     where they disagree), for functions that do not map arrays to arrays of finite numbers, and for
-    a g too sharp for the nodes. Chapter `gaussian_averages`, equation :eq:`eq-mehler`; derived in
+    a g too sharp or too steep for the nodes at variance 1. Averages raise ValueError for variances
+    beyond what the finest grid resolves. Chapter `gaussian_averages`, :eq:`eq-mehler`; derived in
     the book.
     """
     for function in (g, dg):

@@ -257,7 +257,8 @@ def _grid(nodes, level):
     k. Here H acts on the functions that the points resolve (sinc functions); so `modes` (k, points)
     is orthogonal, those of `orders` k that reach neither the ends nor the resolution are he_k to
     rounding, and what the others do is as small as the weight there. he_0 = 1 and he_1 = z are put
-    in as they are. First the even half, then the odd. `raised` are the sqrt(k + 1) he_{k+1}: d/dz + z/2 applied to the other factor.
+    in as they are. First the even half, then the odd. `raised` are the sqrt(k + 1) he_{k+1}:
+    d/dz + z/2 applied to the other factor.
     """
     z = _points(nodes, level)
     n, step = z.size, z[1] - z[0]
@@ -302,7 +303,7 @@ def _level(rule, part, deviation):
         raise ValueError(
             f"the averages of {rule.name} over fields of variance {largest**2:.6g} are beyond its "
             f"quadrature, which holds to {part.tolerance:g} up to a variance of "
-            f"{part.largest**2:.4g} (here the error would be {_change(part, largest):.1g}): smaller "
+            f"{part.largest**2:.4g} (here it is off by {_change(part, largest):.1g}): take smaller "
             "weights, smooth(..., nodes=) with more nodes, or an activation in closed form"
         )
     return _fineness(part, deviation)
