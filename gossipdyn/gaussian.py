@@ -132,10 +132,13 @@ def _erf_torch_dg(x):
 
 
 def _erf_det(caa, cab, cbb):
-    """(1 + caa) (1 + cbb) - cab^2. For large fields what matters is the area that they span; in
-    this form equal and nearly equal fields keep its digits, and it is not below 0 by rounding."""
-    size = np.abs(cab)
-    return 1 + caa + cbb + np.maximum(caa * (cbb - size) + size * (caa - size), 0)
+    """(1 + caa) (1 + cbb) - cab^2, where what matters for large fields is the area they span.
+
+    In this form equal and nearly equal fields keep its digits. A derivative by differences steps a
+    little beyond what covariances can be, so the bound against rounding is half way to a zero.
+    """
+    size, least = np.abs(cab), 1 + caa + cbb
+    return least + np.maximum(caa * (cbb - size) + size * (caa - size), -least / 2)
 
 
 def _erf_i2(caa, cab, cbb):
@@ -177,13 +180,13 @@ def _erf_weighted(C, row, i):
 def _erf_i4(C):
     tilted, norm = _erf_tilt(C, np.array([0]), np.array([1]))
     c, cd, d = (tilted[..., 0, k, l] for k, l in ((2, 2), (2, 3), (3, 3)))
-    return norm[..., 0] * _erf_i2(np.maximum(c, 0), cd, np.maximum(d, 0))
+    return norm[..., 0] * _erf_i2(np.maximum(c, -0.5), cd, np.maximum(d, -0.5))
 
 
 def _erf_square(C, K, c):
     i, j = np.triu_indices(K)
     tilted, norm = _erf_tilt(C, i, j)
-    variance = np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), 0)
+    variance = np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), -0.5)
     averages = _erf_i2(variance[..., :, None], tilted, variance[..., None, :])
     pairs = norm * np.einsum("...a,...pab,...b->...p", c, averages, c, optimize=False)
     return _symmetric(pairs, i, j, K)

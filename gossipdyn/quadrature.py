@@ -86,7 +86,10 @@ def rule(g, dg, name, nodes):
     """The Rule of an activation, with the steps that resolve it."""
     squares = Square(g), Square(dg)
     fourth = *squares, Product(*squares)
-    return Rule(g, dg, name, _part(squares, 4 * nodes, 1e-9), _part(fourth, nodes, 1e-5))
+    kinks = g, dg  # the square of a kink may have none
+    return Rule(
+        g, dg, name, _part(kinks, squares, 4 * nodes, 1e-9), _part(kinks, fourth, nodes, 1e-5)
+    )
 
 
 def i2(rule, caa, cab, cbb):
@@ -337,9 +340,9 @@ def _levels(level):
 # What a rule finds out about an activation
 
 
-def _part(functions, nodes, tolerance):
+def _part(kinks, functions, nodes, tolerance):
     """What can be known of averages over these functions; of a kink that nothing resolves it."""
-    resolved = (step for step in STEPS if _step_error(functions, step) < tolerance)
+    resolved = (step for step in STEPS if _step_error((*kinks, *functions), step) < tolerance)
     reach = float(next(resolved, 0) * np.sqrt(nodes) / 2)
     largest = 0.0
     part = Part(functions, nodes, reach, largest, tolerance)
