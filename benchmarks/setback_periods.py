@@ -1,11 +1,11 @@
-"""Tables of the chapter setback and of the first page. Nine minutes of one idle core.
+"""Tables of the chapter setback and of the first page. Six minutes of one idle core.
 
     python benchmarks/setback_periods.py
 
 - `setback_when`: pairs of workers (K = M = 2 erf units, eta = 1, rows N(0, 1)) that average never,
   once early (at 20) or once late (at 200), from the same starts and on the same samples: the time
   `learnt` from which on the risk of worker 0 stays below 0.005, and whether the average was
-  `harmful`. 120 pairs by the flow (N inf) from starts at N = 1000, 400 pairs by the chain at
+  `harmful`. 80 pairs by the flow (N inf) from starts at N = 1000, 400 pairs by the chain at
   N = 200.
 - `setback_periods`: workers that average at `first` and then after every `period`, up to 160 after
   the first (chain). In how many runs is the first round harmful, `first_harmful`; how many of the
@@ -39,7 +39,7 @@ SETTINGS = {
     "pair, weights .7 and .3": (TWO, UNEVEN, 200, 120, 96),
     "ring of eight": (TWO, gd.ring(8), 50, 100, 64),
 }
-PERIODS = (10, 20, 80)
+PERIODS = (10, 80)
 AVERAGES = {"never": None, "early": 20, "late": 200}
 
 
@@ -49,7 +49,7 @@ def when_cell(point, runs=None, seed=SEED):
     problem, first, end = replace(TWO, eta=1.0), AVERAGES[average], 500
     schedule = float(end) if first is None else [(first, gd.complete(2)), (end - first, None)]
     if np.isinf(N):
-        runs, size, engine = runs or 120, 1000, gd.flow(rtol=1e-7)
+        runs, size, engine = runs or 80, 1000, gd.flow(rtol=1e-7)
     else:
         runs = runs or 400
         size, engine = N, gd.chain(N, runs, seed)

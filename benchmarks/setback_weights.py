@@ -40,7 +40,6 @@ SETTINGS = {
     "pair": (TWO, gd.complete(2), (60, 80, 120, 160, 200, 240), 160, 0.005),
     "pair, label noise": (replace(TWO, sigma=0.1), gd.complete(2), (80, 120, 160, 240), 160, 0.015),
     "three units": (THREE, gd.complete(2), (160, 200, 240, 300), 240, 0.005),
-    "three workers": (TWO, gd.complete(3), (80, 120, 160, 240), 160, 0.005),
     "ring of eight": (TWO, gd.ring(8), (80, 120, 160, 240), 160, 0.005),
 }
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -136,7 +135,7 @@ def cell(point):
             rounds = int(group[..., 0].sum())
             here = np.delete(group, 2 - i, axis=-1)
             if rounds >= 50 and len(np.unique(here[..., 1][here[..., 0] > 0])) > 3:
-                parts = np.stack(gd.bootstrap(here, ranks, draws=500), axis=1)
+                parts = np.stack(gd.bootstrap(here, ranks, draws=300), axis=1)
                 rows.append((setting, N, seed, aim, share, runs, rounds, *parts.ravel()))
     return rows
 
@@ -151,11 +150,10 @@ TABLES = {
         },
         cell,
         [
-            *(("pair", np.inf, seed, 48) for seed in (1, 2)),
+            *(("pair", np.inf, seed, 32) for seed in (1, 2)),
             *(("pair", 100, seed, 128) for seed in (1, 2)),
             ("pair, label noise", 100, 1, 96),
             ("three units", 100, 1, 96),
-            ("three workers", 100, 1, 96),
             ("ring of eight", 100, 1, 96),
         ],
     )
