@@ -87,9 +87,10 @@ def rule(g, dg, name, nodes):
     squares = Square(g), Square(dg)
     fourth = *squares, Product(*squares)
     kinks = g, dg  # the square of a kink may have none
-    return Rule(
-        g, dg, name, _part(kinks, squares, 4 * nodes, 1e-9), _part(kinks, fourth, nodes, 1e-5)
-    )
+    with np.errstate(all="ignore"):  # far out, g may overflow on its way to a limit
+        two = _part(kinks, squares, 4 * nodes, 1e-9)
+        four = _part(kinks, fourth, nodes, 1e-5)
+    return Rule(g, dg, name, two, four)
 
 
 def i2(rule, caa, cab, cbb):

@@ -149,6 +149,22 @@ def steep_slope(x):
     return 4 - 4 * np.tanh(4 * x) ** 2
 
 
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def silu_slope(x):
+    s = 1 / (1 + np.exp(-x))
+    return s + x * s * (1 - s)
+
+
+def test_a_unit_that_overflows_far_out_is_made_without_a_warning():
+    f = gd.smooth(silu, silu_slope)  # warnings are errors in these tests
+    C = in_a_plane(25.0, ANGLES["apart"])[:2, :2]
+    size = brute(lambda a: silu(a) ** 2, C[:1, :1])
+    assert abs(f.I2(C) - brute(lambda a, b: silu(a) * silu(b), C)) < TWO * size
+
+
 def test_a_steep_unit_is_a_flat_one_of_larger_fields():
     f = gd.smooth(steep, steep_slope)
     for variance in (0.1, 1.0, 4.0):
