@@ -1,19 +1,13 @@
-"""Tables of the chapter setback and of the first page. Six minutes of one idle core.
+"""Does the period matter? Table setback_periods of chapter setback. Four minutes of one idle core.
 
     python benchmarks/setback_periods.py
 
-- `setback_when`: pairs of workers (K = M = 2 erf units, eta = 1, rows N(0, 1)) that average never,
-  once early (at 20) or once late (at 200), from the same starts and on the same samples: the time
-  `learnt` from which on the risk of worker 0 stays below 0.005, and whether the average was
-  `harmful`. 80 pairs by the flow (N inf) from starts at N = 1000, 400 pairs by the chain at
-  N = 200.
-- `setback_periods`: workers that average at `first` and then after every `period`, up to 160 after
-  the first (chain). In how many runs is the first round harmful, `first_harmful`; how many of the
-  later rounds are, of how many, all runs together, `later` of `rounds`; in how many runs any of
-  them, `again`; in how many runs do two workers hold different orders just before the last round,
-  `split`; the risk of the mean network there, and its standard error.
-
-Harmful is gd.diagnose with the problem.
+Workers start independently (rows N(0, 1)), average at `first` and then after every `period`, up to
+160 after the first (chain, seed 1). In how many runs is the first round harmful, `first_harmful`;
+how many of the later rounds are, of how many, all runs together, `later` of `rounds`; in how many
+runs any of them, `again`; in how many runs do two workers hold different orders just before the
+last round, `split`; the risk of the mean network there, and its standard error. Harmful is
+gd.diagnose with the problem.
 """
 
 from dataclasses import replace
@@ -40,29 +34,9 @@ SETTINGS = {
     "ring of eight": (TWO, gd.ring(8), 50, 100, 64),
 }
 PERIODS = (10, 80)
-AVERAGES = {"never": None, "early": 20, "late": 200}
 
 
-def when_cell(point, runs=None, seed=SEED):
-    """The rows of setback_when for one of AVERAGES and N."""
-    average, N = point
-    problem, first, end = replace(TWO, eta=1.0), AVERAGES[average], 500
-    schedule = float(end) if first is None else [(first, gd.complete(2)), (end - first, None)]
-    if np.isinf(N):
-        runs, size, engine = runs or 80, 1000, gd.flow(rtol=1e-7)
-    else:
-        runs = runs or 400
-        size, engine = N, gd.chain(N, runs, seed)
-    x = gd.random_start(problem, workers=2, students=2, N=size, runs=runs, seed=seed)
-    t = gd.run(engine, problem, x, schedule, record=np.arange(end + 1.0))
-    learnt = t.first_below(0.005, for_good=True)[:, 0]
-    if not np.isfinite(learnt).all():
-        raise ValueError(f"{np.isinf(learnt).sum()} runs have not learnt at {end}: run longer")
-    harmful = np.zeros(runs) if first is None else gd.setbacks(t).harmful[:, 0]
-    return [(average, N, pair, *row) for pair, row in enumerate(zip(learnt, harmful, strict=True))]
-
-
-def periods_cell(point, runs=None, seed=SEED):
+def cell(point, runs=None, seed=SEED):
     """The row of setback_periods for a point (setting, period)."""
     setting, period = point
     problem, A, N, first, usual = SETTINGS[setting]
@@ -84,15 +58,10 @@ def periods_cell(point, runs=None, seed=SEED):
 
 
 TABLES = {
-    "setback_when": tables.Table(
-        {"average": "", "N": "", "pair": "", "learnt": ".1f", "harmful": ".0f"},
-        when_cell,
-        [(average, N) for N in (np.inf, 200) for average in AVERAGES],
-    ),
     "setback_periods": tables.Table(
         {"setting": "", "period": "", "runs": "", "first_harmful": "", "rounds": "", "later": ""}
         | {"again": "", "split": "", "mean_risk": "z.3g", "mean_risk_error": ".2g"},
-        periods_cell,
+        cell,
         [(setting, period) for setting in SETTINGS for period in PERIODS],
     ),
 }

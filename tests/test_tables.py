@@ -37,7 +37,6 @@ WAITING = set(
     setback_periods
     setback_runs
     setback_weights
-    setback_when
     theory_meets_simulation_exit
     theory_meets_simulation_fixed
     topology
@@ -208,23 +207,10 @@ def test_setback_runs():
             assert_near(mean_and_error(seen[:, i]), mean_and_error(column(rows, name)))
 
 
-def test_setback_when():
-    script = SCRIPTS["setback_periods"]
-    seen = np.array([row[3:] for row in script.when_cell(("early", 200), runs=48, seed=FRESH)])
-    rows = tables.read("setback_when")[1]
-    rows = [row for row in rows if (row["average"], row["N"]) == ("early", "200")]
-    assert_near(mean_and_error(seen[:, 0]), mean_and_error(column(rows, "learnt")))
-    # a flow comes back, to the tenth that is stored and its own tolerance
-    rows = [row for row in tables.read("setback_when")[1] if row["average"] == "late"][:2]
-    seen = script.when_cell(("late", np.inf), runs=2)
-    assert np.allclose([row[3] for row in seen], column(rows, "learnt"), rtol=0, atol=0.06)
-    assert [row[4] for row in seen] == list(column(rows, "harmful"))
-
-
 def test_setback_periods():
     script = SCRIPTS["setback_periods"]
     point = ("pair, weights .7 and .3", 80)
-    (seen,) = script.periods_cell(point, runs=48, seed=FRESH)
+    (seen,) = script.cell(point, runs=48, seed=FRESH)
     seen = dict(zip(script.TABLES["setback_periods"].columns, seen, strict=True))
     row = tables.read("setback_periods")[1][script.TABLES["setback_periods"].points.index(point)]
     for name in ("first_harmful", "again", "split"):
