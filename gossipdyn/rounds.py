@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from .divergence import Diverged, observe
+from .divergence import observe
 from .generalisation import mean_worker, unchecked_risk
 from .gossip import apply_mixing, check_mixing, warn_of_drift
 from .order_parameters import (
@@ -80,8 +80,9 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     Returns a Trajectory. Ctrl-C returns what was computed, with complete=False, and so does
     Diverged; the last whole state is then recorded too, whatever `record` says. Exactly equal
     students of one worker stay equal in every engine. Raises ValueError for arguments that do not
-    fit, and its subclass Diverged, with .trajectory, when a risk leaves every bound: the message
-    says which bound is broken where one is known. Chapter `gossip_square`.
+    fit, and its subclass Diverged when a risk leaves every bound: the message says which bound is
+    broken where one is known. Any error that stops a run that has begun, also one of a callable of
+    the schedule, carries what was computed as .trajectory. Chapter `gossip_square`.
     """
     if not isinstance(engine, Engine):
         raise ValueError(f"expected an engine such as gossipdyn.flow(), got {engine!r}")
@@ -149,8 +150,8 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
                     saved = time.monotonic()
     except KeyboardInterrupt:
         return ledger.trajectory(complete=False)
-    except Diverged as diverged:
-        diverged.trajectory = ledger.trajectory(complete=False)
+    except Exception as stopped:  # divergence, fields out of range, the user's callable
+        stopped.trajectory = ledger.trajectory(complete=False)
         raise
     return ledger.trajectory(complete=True)
 

@@ -556,3 +556,23 @@ def _read(terminal):
         return os.read(terminal, 4096)
     except OSError:  # how Linux says that the other end is closed
         return b""
+
+
+def test_whatever_stops_a_run_carries_what_was_computed():
+    unit = gd.Problem(gd.softplus, v_star=(1,), T=[[1.0]], eta=6.0)
+    x = gd.Overlaps.single([[1.0]], [[0.1]], [1.0])
+    record = np.arange(0, 50, 0.5)
+    # softplus leaves the range of its quadrature before its risk leaves every bound
+    for engine in (gd.flow(), gd.chain(N=50, runs=2)):
+        with pytest.raises(ValueError, match="fields of variance") as stopped:
+            gd.run(engine, unit, x, 50.0, record=record)
+        t = stopped.value.trajectory
+        assert not t.complete and t.alpha[-1] >= 1
+        assert np.all(np.isfinite(t.risk))
+
+    def broken(state):
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError) as stopped:
+        gd.run(gd.flow(), unit, x, [(0.1, gd.complete(1)), (0.1, broken)])
+    np.testing.assert_allclose(stopped.value.trajectory.alpha, [0, 0.1, 0.1, 0.2])
