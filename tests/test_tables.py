@@ -234,8 +234,7 @@ def test_setback_noise():
     script = SCRIPTS["setback_laws"]
     median, low, high = gd.bootstrap(script.capped(200, 64, FRESH))
     row = {k: float(x) for k, x in tables.read("setback_noise")[1][0].items()}
-    pairs = [(median, high - low), (row["median"], row["high"] - row["low"])]
-    assert_near(*((value, width / (2 * 1.96) + 0.1) for value, width in pairs))
+    assert_near((median, (high - low) / (2 * 1.96)), (row["median"], row["error"]))
 
 
 def test_setback_early():
