@@ -29,7 +29,7 @@ SOLUTION = re.compile(r"\{solution(?:-start)?\} *(\S+)[^\n]*\n((?::[^\n]*\n)*)")
 SIGNED_ZERO = re.compile(r"(?<![\w.])-0(?:\.0*)?(?:e[+-]?\d+)?(?![\w.])")
 # an error bar, an interval, a distance in standard errors, or a bound on what was not seen
 BAR = re.compile(r"\+-|\[-?[\d.]+, -?[\d.]+\]|\d ?%? to \d|\berrors?\b|\bs\.e\.|\bto within\b")
-UNMENDED = {"finite_size", "noise_and_width", "warm_start"}  # numbers without error bars, so far
+UNMENDED = {"finite_size", "warm_start"}  # numbers without error bars, so far
 IMAGE_WITHOUT_ALT = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"])")
 
 
