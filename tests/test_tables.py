@@ -30,7 +30,6 @@ WAITING = set(
     global_minimum
     global_minimum_free
     matched_early
-    noise_and_width
     setback_early
     setback_map
     setback_noise
