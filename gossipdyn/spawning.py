@@ -68,8 +68,9 @@ def spawning(problem, x0, alpha, draws=20_000, seed=0):
 
     For K > 2 the asymmetry is a matrix with zero sums, Gaussian and isotropic, and the order is
     taken to be the one with the largest sum of R_k,order(k) while R is small: `draws` pairs of such
-    matrices with correlation rho are drawn. Whatever the number N of inputs: the law is that of a
-    long plateau, N -> infinity.
+    matrices with correlation rho are drawn. The law does not contain the number N of inputs: it is
+    that of a long plateau, N -> infinity. For K = 2 the chain agrees with it from N = 100 on; for
+    K = 3 it lies below the law, by 5 to 10 % for N = 25 to 400 and alpha up to 40, by more later.
 
     x0 : Overlaps of one worker with R = 0; scale^2 times the identity for rows N(0, scale^2).
     alpha : a time, or (times,). seed, draws : for K > 2; the standard error is sqrt(P (1 - P) /

@@ -39,7 +39,6 @@ WAITING = set(
     theory_meets_simulation_exit
     theory_meets_simulation_fixed
     topology
-    warm_start
     """.split()
 )
 
