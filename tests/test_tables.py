@@ -24,7 +24,6 @@ FRESH = 12345  # a seed of no script
 # files not made anew since heads name commit and versions: take yours out when you make it
 WAITING = set(
     """
-    diagnosis
     exit_times
     gelu_bridge
     global_minimum
@@ -38,7 +37,6 @@ WAITING = set(
     setback_weights
     theory_meets_simulation_exit
     theory_meets_simulation_fixed
-    topology
     """.split()
 )
 
@@ -264,3 +262,27 @@ def test_global_minimum_free():
     stored = ends("global_minimum_free", *map(str, setting))[:20]
     seen = SCRIPTS["global_minimum"].risks(setting, 20, free=True)[:, 1]
     assert np.isclose(seen, stored, rtol=0.06, atol=1e-8).sum() >= 19
+
+
+def test_diagnosis():
+    script, name = SCRIPTS["diagnosis"], "K = M = 2"
+    stored = [row for row in tables.read("diagnosis")[1] if row["setting"] == name]
+    for alpha, seen in script.rounds(name, runs=32, seed=FRESH, times=(20, 60)):
+        rows = [row for row in stored if row["alpha"] == str(alpha)]
+        assert len(rows) == script.RUNS
+        for i, column_ in enumerate(("rise", "fall", "ratio", "risk")):
+            assert_near(mean_and_error(seen[:, i]), mean_and_error(column(rows, column_)))
+        for i, column_ in enumerate(("blind", "harmful", "setback"), 4):
+            one = {"count": seen[:, i].sum(), "of": len(seen)}
+            other = {"count": column(rows, column_).sum(), "of": len(rows)}
+            assert_same_rate(one, other, "count", "of")
+
+
+def test_topology():
+    script = SCRIPTS["topology"]
+    seen = script.floors(gd.chain(100, 16, FRESH), script.GRAPHS["ring"])
+    (row,) = (
+        row for row in tables.read("topology")[1] if (row["graph"], row["N"]) == ("ring", "100")
+    )
+    for values, name in zip(seen.T, ("before", "after", "mean"), strict=True):
+        assert_near(mean_and_error(values), (float(row[name]), float(row[f"{name}_error"])))
