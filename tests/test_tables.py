@@ -30,10 +30,8 @@ WAITING = set(
     global_minimum_free
     matched_early
     setback_early
-    setback_map
     setback_noise
     setback_periods
-    setback_runs
     setback_weights
     theory_meets_simulation_exit
     theory_meets_simulation_fixed
