@@ -7,7 +7,7 @@ lower and upper end cover the truth with the probability `confidence`, nearly.
 import numpy as np
 from scipy.special import ndtri
 
-from .refusals import number, whole
+from .refusals import is_masked, number, whole
 
 
 def proportion(k, n, confidence=0.95):
@@ -25,13 +25,15 @@ def proportion(k, n, confidence=0.95):
         k, n = np.broadcast_arrays(*map(np.asarray, given))
         counts = k.dtype.kind in "iu" and n.dtype.kind in "iu"
         counts = counts and bool(np.all((n >= 1) & (k >= 0) & (k <= n)))
-    except ValueError:  # rows of different lengths
+        counts = counts and not is_masked(given)
+    except Exception:  # rows of different lengths, or a foreign array's own refusal
         counts = False
     if not counts:
         raise ValueError(
             f"a rate is k of n, whole numbers with 0 <= k <= n and n from 1 up, got k={given[0]!r} "
             f"and n={given[1]!r}"
         )
+    k, n = k.astype(float), n.astype(float)  # products of small integer types wrap around
     z = ndtri((1 + _confidence(confidence)) / 2)
     centre, spread = k + z**2 / 2, z * np.sqrt(k * (n - k) / n + z**2 / 4)
     parts = k / n, (centre - spread) / (n + z**2), (centre + spread) / (n + z**2)
@@ -62,8 +64,17 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
     rng = np.random.default_rng(whole(seed, "seed"))
     rows = rng.integers(len(values), size=(whole(draws, "draws", 100), len(values)))
     with np.errstate(invalid="ignore"):  # inf - inf is answered below, in words
-        estimate = np.asarray(statistic(values), dtype=float)
-        again = np.array([statistic(values[row]) for row in rows], dtype=float)
+        try:
+            estimate = np.asarray(statistic(values), dtype=float)
+            again = np.array([statistic(values[row]) for row in rows], dtype=float)
+            same = again.shape[1:] == estimate.shape
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"statistic makes a number or an array of runs: {error}") from error
+    if not same:
+        raise ValueError(
+            f"statistic makes an array of shape {estimate.shape} of all runs, and of shape "
+            f"{again.shape[1:]} of drawn ones: its shape must not hang on the values"
+        )
     if np.isnan(estimate).any() or np.isnan(again).any():
         raise ValueError(
             "the statistic is nan for some of the drawn samples: it subtracts or interpolates "
@@ -78,11 +89,11 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
 def _values(values):
     try:
         given = np.asarray(values)
-        real = given.dtype.kind in "biuf"
-    except ValueError:  # rows of different lengths
+        real = given.dtype.kind in "biuf" and not is_masked(values)
+    except Exception:  # rows of different lengths, or a foreign array's own refusal
         real = False
     if not real:
-        raise ValueError(f"values are real numbers, one row a run, got {values!r}")
+        raise ValueError(f"values are real numbers, none masked, one row a run, got {values!r}")
     values = given.astype(float)
     if values.ndim == 0 or len(values) < 2 or np.isnan(values).any():
         raise ValueError(

@@ -52,7 +52,7 @@ def reals(a, name, narrow=False):
     Integers and floats of every width and byte order, from NumPy, pandas, lists, or torch tensors
     on any device (read without their graph). narrow : whether float32 stays float32.
     """
-    if _is_masked(a):
+    if is_masked(a):
         raise ValueError(
             f"{name} has masked entries, which are no numbers: fill them or leave them out, got {a}"
         )
@@ -76,9 +76,10 @@ def frozen(a, name, narrow=False):
     return numbers
 
 
-def _is_masked(a):
+def is_masked(a):
+    """Whether a, or what a list holds, has entries that a mask hides."""
     if isinstance(a, list | tuple):
-        return any(map(_is_masked, a))
+        return any(map(is_masked, a))
     return bool(np.ma.is_masked(a))
 
 

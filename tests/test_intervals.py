@@ -7,6 +7,10 @@ from scipy.stats import binomtest
 import gossipdyn as gd
 
 
+def masked(values):
+    return np.ma.masked_greater(values, 1)
+
+
 @pytest.mark.parametrize("k, n", [(0, 1), (0, 40), (3, 7), (91, 100), (200, 200)])
 @pytest.mark.parametrize("confidence", [0.95, 0.5])
 def test_a_proportion_has_wilsons_interval(k, n, confidence):
@@ -23,8 +27,18 @@ def test_proportions_of_arrays_are_those_of_their_entries():
         assert np.array_equal([a[place] for a in arrays], gd.proportion(int(k[place]), n))
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int16", "int32", "int64"])
+def test_large_counts_of_any_width_do_not_wrap_around(kind):
+    largest = np.iinfo(kind).max
+    n = np.array([largest, largest - 1], dtype=kind)
+    k = n // np.array([2, 3], dtype=kind)
+    expected = [binomtest(int(a), int(b)).proportion_ci(method="wilson") for a, b in zip(k, n)]
+    assert np.allclose(np.transpose(gd.proportion(k, n)[1:]), expected, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize(
-    "k, n", [(-1, 3), (4, 3), (0, 0), (0.5, 1), (True, 3), ("x", 3), (1, np.nan)]
+    "k, n",
+    [(-1, 3), (4, 3), (0, 0), (0.5, 1), (True, 3), ("x", 3), (1, np.nan), (masked([1, 2]), 3)],
 )
 def test_what_is_no_count_is_refused(k, n):
     with pytest.raises(ValueError, match="a rate is k of n"):
@@ -69,10 +83,13 @@ def test_a_statistic_over_paired_runs_draws_pairs():
 
 
 def test_what_has_no_interval_is_refused():
-    for values in ([1.0], 1.0, [1, np.nan], ["a", "b"]):
+    for values in ([1.0], 1.0, [1, np.nan], ["a", "b"], masked([1.0, 2.0, 3.0])):
         with pytest.raises(ValueError, match="run"):
             gd.bootstrap(values)
     with pytest.raises(ValueError, match="statistic is nan"):
         gd.bootstrap([np.inf, 1, 2, 3], np.std)
+    for statistic in (str, lambda x: x[x > x.mean()]):
+        with pytest.raises(ValueError, match="statistic makes"):
+            gd.bootstrap([1, 2, 30], statistic)
     with pytest.raises(ValueError, match="between 0 and 1"):
         gd.bootstrap([1, 2, 3], confidence=1.0)
