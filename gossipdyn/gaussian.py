@@ -134,11 +134,14 @@ def _erf_torch_dg(x):
 def _erf_det(caa, cab, cbb):
     """(1 + caa) (1 + cbb) - cab^2, where what matters for large fields is the area they span.
 
-    In this form equal and nearly equal fields keep its digits. A derivative by differences steps a
-    little beyond what covariances can be, so the bound against rounding is half way to a zero.
+    In this form equal and nearly equal fields keep its digits, and no product is larger than that
+    of the variances, so that fields of different size keep them too. A derivative by differences
+    steps a little beyond what covariances can be, so the bound against rounding is half way to a
+    zero.
     """
     size, least = np.abs(cab), 1 + caa + cbb
-    return least + np.maximum(caa * (cbb - size) + size * (caa - size), -least / 2)
+    small, large = np.minimum(caa, cbb), np.maximum(caa, cbb)
+    return least + np.maximum(small * (large - size) + size * (small - size), -least / 2)
 
 
 def _erf_i2(caa, cab, cbb):

@@ -241,6 +241,20 @@ def test_erf_averages_of_huge_nearly_equal_fields(size):
     assert abs(gd.erf.i4(C) - I4) < (1e-14 + 1e-15 * size) * J2
 
 
+@pytest.mark.parametrize("ratio", [1e4, 1e8, 1e16])
+def test_erf_averages_of_fields_of_different_size_keep_all_digits(ratio):
+    size = np.sqrt([ratio, 1.0, ratio, 1.0])
+    C = np.outer(size, size) * (1 + np.eye(4)) / 2
+    with mpmath.workdps(100):
+        I2, J2, H2, I4 = (float(mpmath.re(value)) for value in exact_erf(C))
+    for a, b in ((0, 1), (1, 0)):
+        pair = C[a, a], C[a, b], C[b, b]
+        assert gd.erf.i2(*pair) == pytest.approx(I2, rel=1e-14)
+        assert gd.erf.j2(*pair) == pytest.approx(J2, rel=1e-14)
+    assert gd.erf.h2(C[0, 0], C[0, 1], C[1, 1]) == pytest.approx(H2, rel=1e-14)
+    assert gd.erf.i4(C) == pytest.approx(I4, rel=1e-12)
+
+
 def test_a_perfect_state_of_huge_overlaps_has_no_risk_and_no_noise():
     problem = gd.Problem(gd.erf, v_star=[1, 1], T=1e10 * np.eye(2), eta=1)
     x = gd.perfect(problem)
