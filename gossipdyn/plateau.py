@@ -283,7 +283,8 @@ def _assigned(T, variance, R):
     cosine = np.abs(np.divide(R, size, out=np.zeros_like(R), where=size > 0))
     best = cosine.argmax(-1)
     most = np.take_along_axis(cosine, best[..., None], -1)
-    distance = 1 - np.abs(T) / np.outer(norms, norms)
+    size = np.outer(norms, norms)
+    distance = 1 - np.abs(np.divide(T, size, out=np.zeros_like(T), where=size > 0))
     np.fill_diagonal(distance, 0)  # which rounding may put above 0
     stands_out = (most - cosine >= distance[best] / 3).all(-1)
     heavy = np.abs(R) >= 0.1 * np.diagonal(T)

@@ -11,7 +11,7 @@ from .fluctuations import nodes
 from .ode import Coordinates
 from .order_parameters import Overlaps, field_covariance
 from .plateau import grown, symmetric
-from .refusals import reals, whole
+from .refusals import EXACT, reals, whole
 
 GROWN = 8.0  # by exp(-2 GROWN), 1e-7, is later noise outgrown
 
@@ -74,8 +74,9 @@ def spawning(problem, x0, alpha, draws=20_000, seed=0):
 
     x0 : Overlaps of one worker with R = 0; scale^2 times the identity for rows N(0, scale^2).
     alpha : a time, or (times,). seed, draws : for K > 2; the standard error is sqrt(P (1 - P) /
-    draws). Returns P, of the shape of alpha. Raises ValueError for an x0 with R not 0, and what
-    noise_to_come() refuses. Chapter `warm_start`, equation :eq:`eq-arccos`.
+    draws). Returns P, of the shape of alpha. Raises ValueError for an x0 with R not 0, for
+    students that are equal, and what noise_to_come() refuses. Chapter `warm_start`, equation
+    :eq:`eq-arccos`.
     """
     alpha, draws, seed = reals(alpha, "alpha"), whole(draws, "draws", 1), whole(seed, "seed")
     V = noise_to_come(problem, x0, np.append(alpha, 0.0))
@@ -87,6 +88,11 @@ def spawning(problem, x0, alpha, draws=20_000, seed=0):
     K = problem.M
     own = x0.Q[0, :, 0]
     apart = np.trace(own) / K - (own.sum() - np.trace(own)) / (K * (K - 1))
+    if not apart > EXACT * np.trace(own):
+        raise ValueError(
+            f"the students of x0 are equal or zero (they differ by {apart:.3g} in squared norm): "
+            "equal students stay equal, and no order of units comes of them"
+        )
     start = K**2 / (K - 1) * apart * (problem.T[0, 0] - problem.T[0, 1])
     rho = np.clip(1 - V[:-1] / (start + V[-1]), -1, 1)  # the edge of the domain, but for rounding
     if K == 2:

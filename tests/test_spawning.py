@@ -122,3 +122,9 @@ def test_refusals():
     tilted = gd.Overlaps.single(np.eye(2), 0.1 * np.eye(2), [1, 1])
     with pytest.raises(ValueError, match="R = 0"):
         gd.spawning(TWO, tilted, 0.0)
+
+
+@pytest.mark.parametrize("Q", [np.zeros((2, 2)), np.ones((2, 2))])
+def test_equal_students_have_no_order(Q):
+    with pytest.raises(ValueError, match="students of x0 are equal or zero"):
+        gd.spawning(TWO, gd.Overlaps.single(Q, np.zeros((2, 2)), [1, 1]), 1.0)

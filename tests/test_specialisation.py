@@ -65,6 +65,12 @@ def test_an_assignment_is_that_of_phases_and_has_none_for_the_undecided():
     assert np.all(gd.assignment(fast, t.at(10.0)) == -1)
 
 
+def test_a_teacher_unit_of_length_zero_takes_no_student_and_hides_no_other():
+    silent = gd.Problem(activation=gd.erf, v_star=[1, 1], T=np.diag([1.0, 0.0]))
+    x = gd.Overlaps.single(np.eye(2), [[1, 0], [0, 0]], [1, 1])
+    assert np.array_equal(gd.assignment(silent, x), [[0, -1]])
+
+
 def test_no_order_is_made_up():
     x = start(2)
     for order in ([0, 0], [0, 2], [1], [0.0, 1.0], [-1, 0], "ab", [[0, 1]] * 2):
@@ -87,6 +93,8 @@ def test_the_consensus_distance_is_that_of_the_weights():
     fall = gd.diagnose(w, after=one).trace_loss
     assert np.allclose(fall, by_hand, rtol=0, atol=1e-12)
     assert np.allclose(gd.consensus_distance(one), 0, rtol=0, atol=1e-12)
+    equal = gd.mix(np.ones((3, 1)), gd.random_start(problem(2), 1, 2, N=20, seed=3))
+    assert gd.consensus_distance(equal) == 0  # not a small number, perhaps below 0
 
 
 def test_interpolation_of_opposite_orders_is_known():
