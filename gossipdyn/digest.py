@@ -129,7 +129,7 @@ class _Walk:
         if kind is np.ma.MaskedArray:
             return "masked array", [thing.data, np.ma.getmaskarray(thing), thing.fill_value]
         if "torch" in sys.modules and isinstance(thing, sys.modules["torch"].Tensor):
-            return "tensor", [kind, *_tensor(thing)]
+            return "tensor", [kind, *self.tensor(thing)]
         if kind is _Read or kind is types.ModuleType:
             return "module", self.module(thing)
         if kind is types.FunctionType:
@@ -171,6 +171,17 @@ class _Walk:
             self.refuse(module, "no name in it is asked for where it is read")
         return [_named(read, names)]
 
+    def tensor(self, thing):
+        """The parts of a tensor: what it is, and its numbers, whatever their strides are."""
+        torch = sys.modules["torch"]
+        try:
+            plain = thing.detach().cpu().resolve_conj().resolve_neg().flatten()
+            flat = plain.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+        except (RuntimeError, NotImplementedError) as error:  # sparse, or without numbers
+            self.refuse(thing, error)
+        what = str(thing.dtype), str(thing.device), thing.requires_grad, tuple(thing.shape)
+        return *what, flat.numpy().tobytes()
+
     def object(self, thing):
         """The parts of an object: those that it pickles as."""
         try:
@@ -204,11 +215,6 @@ def _hash(kind, *parts):
         h.update(b"%d:" % len(part))
         h.update(part)
     return _Hashed(h.digest())
-
-
-def _tensor(a):
-    flat = a.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8)
-    return str(a.dtype), str(a.device), a.requires_grad, tuple(a.shape), flat.numpy().tobytes()
 
 
 def _function(f):

@@ -23,7 +23,7 @@ def atomically(path):
 
     Raises ValueError where no file can be written at `path`.
     """
-    path = _path(path)
+    path = path_of(path)
     partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
     try:
         if path.is_dir():
@@ -67,7 +67,7 @@ def read_pickle(path):
     files that are no checkpoint or are damaged.
     """
     try:
-        data = _path(path).read_bytes()
+        data = path_of(path).read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -80,7 +80,8 @@ def read_pickle(path):
     return pickle.loads(data[start:])
 
 
-def _path(path):
+def path_of(path):
+    """`path` as a Path, or a ValueError: a number would be an open file of the process."""
     if not isinstance(path, str | os.PathLike):
         raise ValueError(f"a file is named by a path, got {path!r}")
     return Path(path)

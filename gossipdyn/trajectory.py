@@ -11,10 +11,11 @@ import numpy as np
 
 from .activations import named
 from .digest import alike
+from .gaussian import Activation
 from .order_parameters import Overlaps, Weights
 from .problem import Problem
 from .refusals import flag, number, reals
-from .storage import atomically
+from .storage import atomically, path_of
 
 
 def _version():
@@ -206,6 +207,11 @@ class Trajectory:
         has its name alone. Raises ValueError for a file that is no trajectory, is damaged or has a
         newer format, and for an activation that is not the one it names.
         """
+        path = path_of(path)
+        if not isinstance(activation, Activation | None):
+            raise ValueError(
+                f"activation is a gossipdyn.Activation, that of the run, got {activation!r}"
+            )
         with _refusing(path):
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}

@@ -407,6 +407,8 @@ REFUSALS = [
     ),
     ("phases of a problem", lambda: gd.phases(PROBLEM), "gossipdyn.Trajectory", "Problem("),
     ("no file", lambda: gd.Trajectory.load("nowhere.npz"), "no file", "nowhere.npz"),
+    ("a file by its number", lambda: gd.Trajectory.load(0), "named by a path", "0"),
+    ("load, with no activation", lambda: gd.Trajectory.load("x", "erf"), "Activation", "'erf'"),
     # divergence
     ("a linear unit", linear(2.4), "1e6", "alpha=14.", "eta=2.4", "batch=1", "below 2"),
     ("a batch of 2", linear(4.4, 2), "1e6", "eta=4.4", "batch=2", "below 4"),

@@ -285,6 +285,20 @@ def test_points_that_hold_other_things_are_told_apart():
     assert [digest(point) for point in again] == names
 
 
+def test_tensors_are_told_apart_by_their_numbers_whatever_their_strides():
+    import torch
+
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    whole, parts = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([[1.0, 9.0], [2.0, 9.0], [3.0, 9.0]])
+    assert digest(whole) == digest(parts[:, 0])
+    assert digest(whole[:1]) == digest(whole[:1:2]) == digest(whole[::3])
+    assert digest(z.conj()) == digest(z.conj().resolve_conj()) != digest(z)
+    assert digest(z.conj().imag) == digest(torch.tensor([-2.0, 4.0]))
+    for a in (whole.to_sparse(), torch.empty(2, device="meta")):
+        with pytest.raises(ValueError, match="nobody can tell"):
+            digest(a)
+
+
 def test_what_holds_itself_has_a_name():
     mine, its = [1], [1]
     mine.append(mine), its.append(its)
