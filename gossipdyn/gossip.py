@@ -45,7 +45,7 @@ def consensus_distance(x):
     """How far workers are from their mean: (...), mean over the workers p of |W^p - W_mean|^2 / N.
 
     (1/P) sum_p tr Q^pp - tr Q_mean: the sum of the squared distances of all K rows, second layers
-    left out. It never grows in a round with a doubly stochastic A.
+    left out. It never grows in a round with a doubly stochastic A, and is 0 for equal workers.
 
     x : Overlaps or Weights, leading axes pass through. Chapter `gossip_square`, equation
     :eq:`eq-consensus`.
@@ -54,7 +54,9 @@ def consensus_distance(x):
         x = overlaps(x)
     check_state(x)
     P = x.v.shape[-2]
-    return np.einsum("...pkpk->...", x.Q) / P - np.einsum("...pkqk->...", x.Q) / P**2
+    own, products = np.einsum("...pkpk->...p", x.Q), np.einsum("...pkqk->...pq", x.Q)
+    apart = own[..., :, None] + own[..., None, :] - 2 * products
+    return apart.sum((-2, -1)) / (2 * P**2)
 
 
 def independent(problem, x):

@@ -117,10 +117,11 @@ def chain(N=100, runs=4096, seed=0):
     sees the same samples whatever runs, the recorded times and the schedule are.
 
     The same seed gives the same runs on any machine, to 1e-9 up to alpha=2; later rounding grows
-    with the escape. Between steps the state is Weights of few coordinates, so that mixing and any
-    callable on states act on it as on weights. Raises ValueError for arguments that are no such
-    numbers; run() raises it for an N that leaves too little room and for a start that does not
-    fit.
+    with the escape. A start is taken to rounding of its largest overlap, as by lift(): of students
+    shorter than 3e-8 of the teacher only the overlaps with it are kept. Between steps the state is
+    Weights of few coordinates, so that mixing and any callable on states act on it as on weights.
+    Raises ValueError for arguments that are no such numbers; run() raises it for an N that leaves
+    too little room and for a start that does not fit.
     """
     options = {"N": N, "runs": runs, "seed": seed}
     for (name, value), least in zip(options.items(), (1, 1, 0), strict=True):

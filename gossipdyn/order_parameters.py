@@ -256,11 +256,12 @@ def root(G):
 
     Eigenvectors will not do, since those of equal eigenvalues are arbitrary. Here each column is
     the direction that one row adds to those before: the first row, in order, whose squared
-    remainder is at least MARGIN of the largest one. G: positive semidefinite to rounding.
+    remainder is at least MARGIN of the largest one. G: positive semidefinite to rounding. L L^T is
+    G to about 1e-15 of its largest entry, better than which no sum knows it.
     """
     norms = np.maximum(np.diagonal(G, axis1=-2, axis2=-1), 0)
     largest = norms.max(-1, keepdims=True)
-    rounding = DEPENDENT * np.sqrt(np.maximum(norms, 1e-4 * largest) * largest)
+    rounding = DEPENDENT * np.sqrt(np.maximum(norms, 1e-4 * largest)) * np.sqrt(largest)
     rest, L = norms.copy(), np.zeros(G.shape)
     open_ = np.ones(norms.shape, dtype=bool)  # rows that have not been a direction
     for k in range(G.shape[-1]):
@@ -304,8 +305,10 @@ def lift(problem, x, N, seed=0):
     """Weights in N dimensions whose overlaps are exactly x, in random directions.
 
     x: Overlaps (P, K, ...), leading axes pass through (all runs share the directions). N: input
-    dimension, an int >= P K + M. Returns Weights. Raises ValueError for overlaps that no weights
-    have and for an N with too little room. Chapter `teacher_student`.
+    dimension, an int >= P K + M. Returns Weights. Exact is to rounding of the largest overlap: of
+    rows shorter than 3e-8 of the longest only what lies along longer rows is left. Raises
+    ValueError for overlaps that no weights have and for an N with too little room. Chapter
+    `teacher_student`.
     """
     few = factor(problem, x)
     d = few.W.shape[-1]

@@ -94,6 +94,13 @@ def test_a_factor_does_not_hang_on_rounding():
     np.testing.assert_array_equal(root(np.eye(5)), np.eye(5))
 
 
+@pytest.mark.parametrize("size", [1e-150, 1e150])
+def test_a_factor_holds_at_any_size(size):
+    G = np.array([[2.0, 1.0, 1.0], [1.0, 1.0, 0.5], [1.0, 0.5, 3.0]])
+    L = root(size**2 * G)
+    np.testing.assert_allclose((L / size) @ (L / size).T, G, rtol=0, atol=EXACT)
+
+
 def test_small_rows_keep_their_overlaps():
     problem, x = problem_and_overlaps(2, 2, 2)
     small = np.array([1e-6, 1.0])[:, None]
