@@ -188,19 +188,18 @@ def test_spare_students_belong_to_nobody_and_correlated_units_are_told_apart():
     spare = start(np.diag([1, 1, 1e-6]), [[1, 0], [0, 1], [9.9e-4, 0]])
     Q = spare.Q[0, :, 0] + 9.9e-4 * (np.eye(3)[[2, 1, 0]] - np.diag([0, 1, 0]))
     spare = start(Q, spare.R[0])
-    assert gd.phases(flow(spare, alpha=0.0)).assignment.tolist() == [[[0, 1, -1]]]
+    assert gd.assignment(HALF, spare).tolist() == [[0, 1, -1]]
     T = np.array([[1, 0.8], [0.8, 1]])
     problem = replace(HALF, T=T)
     middle = start(np.full((2, 2), 0.9) + 1e-3 * np.eye(2), np.full((2, 2), 0.9))
-    assert gd.phases(flow(middle, problem, 0.0)).assignment.tolist() == [[[-1, -1]]]
-    assert gd.phases(flow(start(T, T), problem, 0.0)).assignment.tolist() == [[[0, 1]]]
+    assert gd.assignment(problem, middle).tolist() == [[-1, -1]]
+    assert gd.assignment(problem, start(T, T)).tolist() == [[0, 1]]
 
 
 def test_teacher_units_whose_norms_are_no_whole_numbers():
     for size in np.arange(1, 40) / 7:  # for some, size / sqrt(size)^2 is not 1
         T = size * np.eye(2)
-        perfect = flow(start(T, T), replace(HALF, T=T), 0.0)
-        assert gd.phases(perfect).assignment.tolist() == [[[0, 1]]]
+        assert gd.assignment(replace(HALF, T=T), start(T, T)).tolist() == [[0, 1]]
 
 
 def test_every_run_and_worker_of_a_finite_engine():
