@@ -79,7 +79,7 @@ def noise_cell(N):
 
 TABLES = {
     "setback_noise": tables.Table(
-        {"N": "", "runs": ""} | dict.fromkeys(("lower", "upper", "median", "low", "high"), ".1f"),
+        {"N": "", "runs": "", "lower": ".1f", "median": ".1f", "upper": ".1f", "error": ".2f"},
         noise_cell,
         [200, 1000],
     ),
