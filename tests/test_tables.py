@@ -25,7 +25,6 @@ FRESH = 12345  # a seed of no script
 WAITING = set(
     """
     exit_times
-    gelu_bridge
     global_minimum
     global_minimum_free
     matched_early
