@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import erf as _erf_function
 
 from . import orthants
-from .refusals import EXACT, apart, reals, rounding
+from .refusals import EXACT, apart, reals, rounding, within_range
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
@@ -103,6 +103,7 @@ def _covariance(C, k):
                 f"a covariance is symmetric, got {here} at {tuple(map(int, worst))} against {there}"
             )
         C = (C + C.swapaxes(-1, -2)) / 2
+    within_range(C, "the covariance")
     eigenvalues = np.linalg.eigvalsh(C)
     if np.any(eigenvalues[..., 0] < -ROUNDING * np.abs(eigenvalues[..., -1])):
         raise ValueError(

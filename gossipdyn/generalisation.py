@@ -51,7 +51,7 @@ def interpolation(problem, x, p, q, t):
     check_overlaps(problem, x)
     t = reals(t, "t")
     P = x.v.shape[-2]
-    if t.ndim > 1 or max(whole(p, "p"), whole(q, "q")) >= P:
+    if t.ndim > 1 or not t.size or max(whole(p, "p"), whole(q, "q")) >= P:
         raise ValueError(
             f"the line goes from worker p to worker q, of {P} workers counted from 0, at the parts "
             f"t, a number or a list: got p={p}, q={q} and t of shape {t.shape}"

@@ -17,6 +17,7 @@ from .refusals import (
     rounding,
     through_constructor,
     whole,
+    within_range,
 )
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
@@ -243,6 +244,7 @@ def check_overlaps(problem, x):
 
 
 def _check_gram(G):
+    within_range(G, "[[Q, R], [R.T, T]]")
     values = np.linalg.eigvalsh(G)
     if np.any(values[..., 0] < -ROUNDING * np.abs(values[..., -1])):
         raise ValueError(

@@ -110,10 +110,12 @@ class Problem:
         T = overlaps_of_teacher(w)
         first = T.reshape(-1, *T.shape[-2:])[0]
         if np.any(np.abs(T - first) > EXACT * np.abs(T).max()):
-            run = int(np.argwhere(np.abs(T - first) > EXACT * np.abs(T).max())[0][0])
+            far = np.abs(T - first).max((-2, -1)) > EXACT * np.abs(T).max()
+            run = tuple(map(int, np.argwhere(far)[0]))
+            number = ", ".join(map(str, run))
             raise ValueError(
-                f"the runs have different teachers, a Problem has one T: run {run} has\n{T[run]}\n"
-                f"the first run\n{first}"
+                f"the runs have different teachers, a Problem has one T: run {number} has\n"
+                f"{T[run]}\nthe first run\n{first}"
             )
         return cls(activation=activation, T=first, **others)
 

@@ -307,8 +307,8 @@ def _level(rule, part, deviation):
         raise ValueError(
             f"the averages of {rule.name} over fields of variance {largest**2:.6g} are beyond its "
             f"quadrature, which holds to {part.tolerance:g} up to a variance of "
-            f"{part.largest**2:.4g} (here it is off by {_change(part, largest):.1g}): take smaller "
-            "weights, smooth(..., nodes=) with more nodes, or an activation in closed form"
+            f"{part.largest**2:.4g}: take smaller weights, smooth(..., nodes=) with more nodes, or "
+            "an activation in closed form"
         )
     return _fineness(part, deviation)
 

@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 
 EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
+LARGEST = 1e100  # averages are made of products of up to three overlaps
 
 
 def whole(n, name, least=0):
@@ -94,6 +95,16 @@ def _given(a):
     if a.dtype.kind not in "iufO":
         raise TypeError(f"its entries are of the type {a.dtype}")
     return a
+
+
+def within_range(a, name):
+    """Refuse an array `name` of overlaps whose products leave float64."""
+    size = np.abs(a).max(initial=0)
+    if size > LARGEST:
+        raise ValueError(
+            f"{name} goes up to {size:.3g}: averages multiply such numbers, and beyond "
+            f"{LARGEST:g} the products leave float64; measure weights in another unit"
+        )
 
 
 def rounding(a):

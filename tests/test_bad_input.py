@@ -32,6 +32,7 @@ IMPOSSIBLE = gd.Overlaps.single(Q=0.5 * I2, R=np.diag([0.8, 0.3]), v=[1, 1])  # 
 T = gd.run(gd.flow(), PROBLEM, X, 1.0)
 STILL = gd.Problem(activation=gd.erf, v_star=[1, 1], T=I2, eta=0, eta_v=0.5)
 CHAIN = gd.chain(N=50, runs=2)
+TEACHERS = np.array([[1.0, 2.0], [1.0, 1.0]])[..., None, None]  # of two by two runs
 
 
 def problem(**change):
@@ -395,6 +396,15 @@ REFUSALS = [
     ("a risk no trajectory has", lambda: T.first_below(1.0, "Q"), "mean_risk", "'Q'"),
     ("a level of 0", lambda: T.first_below(0), "level", "above 0"),
     ("after the end", lambda: T.first_below(0.1, since=7.0), "ends at alpha=1", "since=7"),
+    ("no point of a line", lambda: gd.interpolation(PROBLEM, TWO, 0, 1, []), "shape (0,)"),
+    ("runs of two teachers", lambda: gd.Problem.from_weights(gd.Weights(
+        np.ones((2, 2, 1, 1, 3)), np.ones((2, 2, 1, 1)), np.ones((2, 2, 1, 3)) * TEACHERS),
+        gd.erf, v_star=[1]), "run 0, 1 has\n[[4.]]\n", "first run\n[[1.]]"),
+    ("overlaps whose products overflow", run(x0=gd.Overlaps.single(1e155 * I2, 0 * I2, [1, 1])),
+     "1e+155", "another unit"),
+    ("a teacher whose products overflow", lambda: gd.risk(problem(T=1e200 * I2)(), X), "1e+200"),
+    *((f"{f.name} of huge fields", lambda f=f: f.I2(1e155 * I2), "1e+155", "float64")
+      for f in (gd.erf, gd.relu, gd.quadratic)),
     ("a line to nobody", lambda: gd.interpolation(PROBLEM, TWO, 0, 2, 0.5), "2 workers", "q=2"),
     *(
         (f"{call.__name__} without learning", lambda call=call, a=a: call(STILL, *a), "eta=0")
