@@ -15,6 +15,8 @@ from .problem import check_learns
 from .refusals import number
 from .stability import perfect
 
+STRONGEST = 1e8  # coupling, in units of eta h: the digits lost are its digits
+
 
 @dataclass(frozen=True, eq=False)
 class GossipFloor:
@@ -59,8 +61,8 @@ def gossip_floor(problem, A, period=None, coupling=None):
     says .092. So it is for eta below some 0.1.
 
     Raises ValueError unless exactly one of period and coupling is given, for a matrix that is no
-    mixing matrix, and with weight decay (perfect learning is then no fixed point). Chapter
-    `topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
+    mixing matrix, a coupling above 1e8 eta h, and with weight decay (perfect learning is then no
+    fixed point). Chapter `topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
     :eq:`eq-floor-recursion`.
     """
     check_learns(problem, "a noise floor")
@@ -85,13 +87,19 @@ def gossip_floor(problem, A, period=None, coupling=None):
         x = 2 * problem.eta * h * number(period, "period, the alpha between two rounds,", 0)
         if not x.min() > 0:
             raise ValueError(f"the period between two rounds is above 0, got {period!r}")
-        after = _after_round(np.exp(-x)[:, None, None], A)
         x = x[:, None, None]
+        after = _after_round(x, A)
         unit = np.eye(len(A))
         before = unit + np.exp(-x) * (after - unit)
         between = unit + (after - unit) * -np.expm1(-x) / x
     else:
         kappa = number(coupling, "coupling, the strength kappa,", 0)
+        if kappa > STRONGEST * problem.eta * h[-1]:
+            raise ValueError(
+                f"a coupling of {kappa:.6g} is more than {STRONGEST:g} times the rate of learning, "
+                f"eta h = {problem.eta * h[-1]:.3g}, so that rounding spoils the sum: the workers "
+                "are one there, take a weaker pull"
+            )
         unit = np.eye(len(A))
         pull = kappa * (unit - A) / 2
         pairs = ((problem.eta * rate * unit, pull) for rate in h)
@@ -104,11 +112,17 @@ def gossip_floor(problem, A, period=None, coupling=None):
     return GossipFloor(*risks, float(scale / 2 * h @ after.mean((1, 2))), float(scale * spread))
 
 
-def _after_round(E, A):
-    """D (h, P, P) = A (E D + (1 - E) 1) A^T: the sum over all earlier periods, by doubling."""
-    M = np.sqrt(E) * A
-    D = (1 - E) * (A @ A.T)
-    while np.abs(M).max() > 1e-20:
+def _after_round(x, A):
+    """D (h, P, P) = A (E D + (1 - E) 1) A^T, E = exp(-x): the sum over all earlier periods.
+
+    Summed by doubling the number of periods, with E and A apart: next to 1 a float64 does not
+    tell E from 1, and a sum of products of both would never end.
+    """
+    D = -np.expm1(-x) * (A @ A.T)
+    fall = x / 2
+    while fall.min() < 50:  # exp(-50) is beyond rounding
+        M = np.exp(-fall) * A
         D = D + M @ D @ M.swapaxes(1, 2)
-        M = M @ M
+        A = A @ A
+        A, fall = A / A.sum(1, keepdims=True), 2 * fall
     return D

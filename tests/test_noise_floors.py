@@ -116,3 +116,20 @@ def test_refusals():
         gd.gossip_floor(replace(PROBLEM, weight_decay=0.1), A, 1.0)
     with pytest.raises(ValueError, match="silent"):
         gd.gossip_floor(replace(PROBLEM, v_star=(0, 0)), A, 1.0)
+
+
+@pytest.mark.parametrize("A", [gd.ring(6), gd.path(3), np.eye(2)])
+def test_periods_so_short_that_hardly_anything_is_learnt_between_two_rounds(A):
+    """Then a round hardly changes anything: errors are those of the mean of who can meet."""
+    floor = gd.gossip_floor(PROBLEM, A, period=1e-18)
+    meet = np.linalg.matrix_power(gd.lazy(A), 4096)
+    expected = PROBLEM.eta / 4 * H.sum() * np.diagonal(meet @ meet.T)
+    for risk in (floor.before, floor.after, floor.over_time):
+        assert np.allclose(risk, expected, rtol=1e-9, atol=0)
+
+
+def test_a_pull_too_strong_for_the_digits_is_refused():
+    with pytest.raises(ValueError, match="coupling of 1e.12 is more than 1e.08 times .* weaker"):
+        gd.gossip_floor(PROBLEM, gd.ring(3), coupling=1e12)
+    strong = gd.gossip_floor(PROBLEM, gd.ring(3), coupling=1e6)
+    assert np.allclose(strong.before, PROBLEM.eta / 12 * H.sum(), rtol=1e-6)
