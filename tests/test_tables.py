@@ -21,27 +21,6 @@ tables = importlib.import_module("tables")
 SCRIPTS = {name: importlib.import_module(name) for name in tables.scripts()}
 TABLES = {table: name for name, script in SCRIPTS.items() for table in script.TABLES}
 FRESH = 12345  # a seed of no script
-# files not made anew since heads name commit and versions: take yours out when you make it
-WAITING = set(
-    """
-    exit_times
-    global_minimum
-    global_minimum_free
-    matched_early
-    setback_early
-    setback_noise
-    setback_periods
-    setback_weights
-    theory_meets_simulation_exit
-    theory_meets_simulation_fixed
-    """.split()
-)
-
-
-@pytest.fixture(autouse=True)
-def made(request):
-    if request.function.__name__.removeprefix("test_") in WAITING:
-        pytest.skip("this table waits to be made anew")
 
 
 def column(rows, name):
@@ -59,8 +38,7 @@ def assert_near(one, other, sigmas=5):
 
 
 def test_make_tables_makes_every_file():
-    files = {path.stem for path in tables.DATA.iterdir()} - WAITING
-    assert files == set(TABLES) - WAITING
+    assert {path.stem for path in tables.DATA.iterdir()} == set(TABLES)
 
 
 def assert_same_rate(one, other, count, of):
@@ -75,7 +53,7 @@ def test_every_table_has_a_test_here(table):
     assert f"test_{table}" in globals()
 
 
-@pytest.mark.parametrize("table", sorted(set(TABLES) - WAITING))
+@pytest.mark.parametrize("table", sorted(TABLES))
 def test_the_head_names_script_commit_and_versions(table):
     script = TABLES[table]
     head, rows = tables.read(table)
@@ -198,29 +176,6 @@ def test_setback_runs():
     for i, name in enumerate(script.TABLES["setback_runs"].columns):
         if name in ("jump", "trace_loss", "recovery", "R11"):
             assert_near(mean_and_error(seen[:, i]), mean_and_error(column(rows, name)))
-
-
-def test_setback_periods():
-    script = SCRIPTS["setback_periods"]
-    point = ("pair, weights .7 and .3", 80)
-    (seen,) = script.cell(point, runs=48, seed=FRESH)
-    seen = dict(zip(script.TABLES["setback_periods"].columns, seen, strict=True))
-    row = tables.read("setback_periods")[1][script.TABLES["setback_periods"].points.index(point)]
-    for name in ("first_harmful", "again", "split"):
-        assert_same_rate(seen, row, name, "runs")
-
-
-def test_setback_weights():
-    script = SCRIPTS["setback_weights"]
-    found = script.single_rounds("pair", 100, FRESH, 32)
-    seen = script.ranks(np.delete(found, 2, axis=-1))  # the aim is the level
-    rows = tables.read("setback_weights")[1]
-    wanted = {"setting": "pair", "N": "100", "seed": "1", "aim": "level", "share": "all"}
-    (row,) = (row for row in rows if wanted.items() <= row.items())
-    for value, name in zip(seen, (*script.CANDIDATES, "lead"), strict=True):
-        error = (float(row[f"{name}_high"]) - float(row[f"{name}_low"])) / (2 * 1.96)
-        # a quarter of the runs, so twice the error
-        assert_near((value, 2 * error), (float(row[name]), error))
 
 
 def test_setback_noise():
