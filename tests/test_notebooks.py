@@ -29,7 +29,8 @@ SOLUTION = re.compile(r"\{solution(?:-start)?\} *(\S+)[^\n]*\n((?::[^\n]*\n)*)")
 SIGNED_ZERO = re.compile(r"(?<![\w.])-0(?:\.0*)?(?:e[+-]?\d+)?(?![\w.])")
 # an error bar, an interval, a distance in standard errors, or a bound on what was not seen
 BAR = re.compile(r"\+-|\[-?[\d.]+, -?[\d.]+\]|\d ?%? to \d|\berrors?\b|\bs\.e\.|\bto within\b")
-UNMENDED = {"finite_size", "warm_start"}  # numbers without error bars, so far
+# pages with a cell that runs a finite engine and prints what the theory says
+THEORY_PRINTED = {"finite_size", "warm_start"}
 IMAGE_WITHOUT_ALT = re.compile(r"!\[\s*\]\(|<img(?![^>]*\balt=\"[^\"])")
 
 
@@ -162,7 +163,7 @@ def _cell_faults(cell):
 
 
 def _drawn_faults(path, code):
-    if path.stem in UNMENDED or any(MAGIC.search(cell.source) for cell in code):
+    if path.stem in THEORY_PRINTED or any(MAGIC.search(cell.source) for cell in code):
         return
     for i in cells_that_print_them([cell.source for cell in code]):
         if not BAR.search(_text(code[i].outputs)):
