@@ -22,7 +22,7 @@ test: $(READY)
 DECOMPOSES := gd\.(chain|sgd|modes)\(|linalg\.(eigh?|svd|qr)\(
 test-portable: $(READY)
 	$(BIN)/python tests/another_kernel.py $(BIN)/pytest $(NBVAL) \
-	    $(wildcard $(addprefix tests/test_,markov.py chain_is_sgd.py order_parameters.py stability.py)) \
+	    $(wildcard $(addprefix tests/test_,chain.py chain_is_sgd.py states.py stability.py)) \
 	    $$(grep -lE '$(DECOMPOSES)' book/*.ipynb)
 
 # What CI runs.

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import gossipdyn as gd
-from gossipdyn.ode import _Apart
+from gossipdyn.engines.flow import _Apart
 
 
 def seconds(call, repeats):

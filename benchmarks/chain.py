@@ -15,7 +15,7 @@ import time
 import numpy as np
 
 import gossipdyn as gd
-from gossipdyn.markov import LANE, _coordinates, _streams
+from gossipdyn.engines.chain import LANE, _coordinates, _streams
 
 STEPS, RUNS = 512, 4096
 

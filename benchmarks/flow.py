@@ -14,7 +14,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 import gossipdyn as gd
-from gossipdyn.ode import _Apart
+from gossipdyn.engines.flow import _Apart
 
 
 def seconds(call, *args, repeats=3):

@@ -1,12 +1,12 @@
 """How two-layer networks learn, and what gossip averaging between workers does to it.
 
-    weights            W  --sgd step-->  W'   --mix(A)-->  W''        simulation.py   finite N
+    weights            W  --sgd step-->  W'   --mix(A)-->  W''        engines/sgd.py    finite N
       | overlaps()         |                 |
       v                    v                 v
-    overlaps, N     (Q,R) --chain step-> (Q,R)' --mix(A)-> (Q,R)''    markov.py       equal in law
+    overlaps, N     (Q,R) --chain step-> (Q,R)' --mix(A)-> (Q,R)''    engines/chain.py  equal in law
       | N -> infinity      |                 |
       v                    v                 v
-    overlaps, limit (Q,R) ----flow-----> (Q,R)' --mix(A)-> (Q,R)''    ode.py          the limit
+    overlaps, limit (Q,R) ----flow-----> (Q,R)' --mix(A)-> (Q,R)''    engines/flow.py   the limit
 
 Rows are the three engines. The vertical arrow is overlaps(). The right-hand arrow is one function,
 mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights)), exactly.
@@ -14,14 +14,18 @@ mix(), on all three floors: overlaps(mix(A, weights)) == mix(A, overlaps(weights
 
 from importlib.util import find_spec
 
-from .activations import gelu, smooth, softplus, tanh
-from .diagnosis import Diagnosis, Setbacks, diagnose, setbacks
-from .divergence import Diverged
-from .fluctuations import Fluctuations, diffusion, fluctuations
-from .gaussian import Activation, erf, linear, quadratic, relu
-from .generalisation import interpolation, mean_risk, risk
-from .gossip import Matched, consensus_distance, independent, matched, mix
-from .graphs import (
+from .averages.activation import Activation
+from .averages.erf import erf
+from .averages.gelu import gelu
+from .averages.polynomial import linear, quadratic
+from .averages.relu import relu
+from .averages.smooth import smooth, softplus, tanh
+from .engines.chain import chain
+from .engines.divergence import Diverged
+from .engines.engine import Engine
+from .engines.flow import flow
+from .equations import drift, interpolation, mean_risk, noise, rate, risk
+from .gossip.graphs import (
     complete,
     drop_edges,
     erdos_renyi,
@@ -39,29 +43,27 @@ from .graphs import (
     star,
     torus,
 )
-from .intervals import bootstrap, proportion
-from .markov import chain
-from .noise_floors import GossipFloor, gossip_floor
-from .ode import drift, flow, noise, rate
-from .order_parameters import Overlaps, Weights, cosines, lift, overlaps, random_start
-from .plateau import (
-    Escape,
-    Phases,
-    assignment,
-    asymmetry,
-    escape,
-    phases,
-    plateau_length,
-    specialisation,
-    symmetric,
-)
+from .gossip.matched import Matched, matched
+from .gossip.mix import consensus_distance, independent, mix
 from .problem import Problem
-from .rounds import Engine, run
-from .spawning import noise_to_come, spawning
-from .stability import fixed_point, largest_stable_eta, modes, noise_floor, perfect
-from .sweep import SweepFailed, sweep
-from .trajectory import VERSION as __version__
-from .trajectory import Trajectory
+from .reading.diagnosis import Diagnosis, diagnose
+from .reading.intervals import bootstrap, proportion
+from .reading.phases import Phases, assignment, phases
+from .reading.setbacks import Setbacks, setbacks
+from .runs.run import run
+from .runs.sweep import SweepFailed, sweep
+from .runs.trajectory import Trajectory
+from .starts import lift, random_start
+from .states import Overlaps, Weights, cosines, overlaps
+from .theory.diffusion import diffusion
+from .theory.floors import GossipFloor, gossip_floor
+from .theory.fluctuations import Fluctuations, fluctuations
+from .theory.perfect import largest_stable_eta, noise_floor, perfect
+from .theory.plateau import Escape, escape, plateau_length
+from .theory.spawning import noise_to_come, spawning
+from .theory.stability import fixed_point, modes
+from .theory.symmetry import asymmetry, specialisation, symmetric
+from .version import __version__
 
 __all__ = [
     "Activation",
@@ -160,7 +162,7 @@ def __getattr__(name):
     if name != "sgd":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from .simulation import sgd
+        from .engines.sgd import sgd
     except (ImportError, OSError) as error:
         raise AttributeError(
             f"gossipdyn.sgd needs torch ({error}): pip install torch, or in a clone "

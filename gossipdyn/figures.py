@@ -1,12 +1,13 @@
 """One look for every figure of the book, and the plots that its chapters share."""
 
-import csv
+import warnings
 from dataclasses import fields
-from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+
+from . import book
 
 # Okabe & Ito's colours, told apart by every kind of colour vision; each has its own line besides.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -41,37 +42,6 @@ STYLE = {
 def style():
     """Draw all figures of this session like those of the book."""
     mpl.rcParams.update(STYLE)
-
-
-def table(name):
-    """The rows of book/data/<name>.csv, each a dict {column: text}, wherever the kernel runs.
-
-    Raises ValueError, in words, where there is no such table or no copy of the repository.
-    """
-    with open(in_repository("book", "data", f"{name}.csv"), newline="") as file:
-        return list(csv.DictReader(line for line in file if not line.startswith("#")))
-
-
-def in_repository(*parts):
-    """The path of a file of the repository, such as in_repository("book", "data", "x.csv").
-
-    The repository is the one that the package is imported from, or else the one that the kernel
-    was started in. Raises ValueError, in words, where there is none, or no such file in it.
-    """
-    here = Path.cwd()
-    roots = [Path(__file__).parents[1], here, *here.parents]
-    root = next((r for r in roots if (r / "book" / "data").is_dir()), None)
-    if root is None:
-        raise ValueError(
-            f"{'/'.join(parts)} belongs to the repository of the book, and neither {roots[0]} nor "
-            f"{here} lies in one: clone it, and start the kernel in it or install it with "
-            "pip install --editable ."
-        )
-    path = root.joinpath(*parts)
-    if not path.is_file():
-        there = ", ".join(sorted(p.name for p in path.parent.glob(f"*{path.suffix}"))) or "none"
-        raise ValueError(f"there is no file {path}; those beside it are: {there}")
-    return path
 
 
 def risk_curves(ax, runs, worker=None):
@@ -151,3 +121,11 @@ def three_engines():
     ax.text(7.5, 4.2, "equal, exactly", ha="center", va="center", size=10, style="italic")
     ax.text(7.5, 2.2, "equal, exactly", ha="center", va="center", size=10, style="italic")
     return fig
+
+
+def __getattr__(name):
+    """table and in_repository, which have moved to gossipdyn.book."""
+    if name not in ("table", "in_repository"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"figures.{name} has moved: use gossipdyn.book.{name}", DeprecationWarning, 2)
+    return getattr(book, name)

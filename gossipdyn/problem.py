@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .gaussian import ROUNDING, Activation
-from .refusals import EXACT, apart, frozen, number, reals, rounding, through_constructor
+from .averages.activation import ROUNDING, Activation
+from .checks import EXACT, apart, frozen, number, reals, rounding, through_constructor
 
 
 @dataclass(frozen=True, eq=False)

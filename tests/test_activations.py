@@ -10,7 +10,8 @@ import pytest
 from scipy.optimize import root
 
 import gossipdyn as gd
-from gossipdyn.ode import Coordinates, State
+from gossipdyn.coordinates import Coordinates
+from gossipdyn.equations import State
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 

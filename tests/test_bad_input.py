@@ -16,8 +16,9 @@ import pytest
 
 import gossipdyn as gd
 
-MODULES = ["refusals", "gaussian", "problem", "order_parameters", "generalisation", "trajectory"]
-MODULES += ["digest", "storage", "divergence", "rounds", "ode"]
+MODULES = ["checks", "averages/activation", "problem", "states", "starts", "equations"]
+MODULES += ["engines/divergence", "engines/flow", "runs/clock", "runs/run"]
+MODULES += ["runs/trajectory", "runs/saved", "runs/files", "runs/checkpoint", "runs/digest"]
 PACKAGE = Path(gd.__file__).parent
 
 I2 = np.eye(2)
@@ -480,7 +481,7 @@ def test_torch_weights_that_blow_up_are_caught():
 
 
 def test_a_solver_that_gives_up_says_where(monkeypatch):
-    from gossipdyn import ode
+    from gossipdyn.engines import flow as ode
 
     class Tired(ode.LSODA):
         def step(self):
@@ -588,7 +589,10 @@ def met(call):
         while error is not None:
             trace = error.__traceback__
             while trace is not None:
-                yield Path(trace.tb_frame.f_code.co_filename).stem, trace.tb_lineno
+                file = Path(trace.tb_frame.f_code.co_filename)
+                if PACKAGE in file.parents:
+                    place = file.relative_to(PACKAGE).with_suffix("")
+                    yield place.as_posix(), trace.tb_lineno
                 trace = trace.tb_next
             error = error.__context__
     except pytest.skip.Exception:

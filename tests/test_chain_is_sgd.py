@@ -11,8 +11,8 @@ import pytest
 from scipy.stats import ks_2samp
 
 import gossipdyn as gd
-from gossipdyn import markov
-from gossipdyn.rounds import Engine
+from gossipdyn.engines import chain as markov
+from gossipdyn.engines.engine import Engine
 
 FIVE_SIGMA = 5.7e-7
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import gossipdyn as gd
-from gossipdyn import rounds, storage
+from gossipdyn.runs import checkpoint, files
+from gossipdyn.runs import run as loop
 
 TESTS = str(Path(__file__).parent)
 PROBLEM = gd.Problem(activation=gd.erf, v_star=[1.0, 1.0], T=np.eye(2), eta=0.5, sigma=0.1)
@@ -45,7 +46,7 @@ def go(engine, path, A=None, problem=PROBLEM, **options):
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, monkeypatch, name, stop):
-    monkeypatch.setattr(rounds, "CHECKPOINT_SECONDS", 0)
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0)
     engine = ENGINES[name]
     whole = go(engine, tmp_path / "whole")
     monkeypatch.setenv("GOSSIPDYN_FUSE", str(stop))
@@ -113,9 +114,9 @@ CHILD = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import test_checkpoint as t
-from gossipdyn import rounds
-rounds.CHECKPOINT_SECONDS = 0
-write, left = rounds.Checkpoint.write, 0
+from gossipdyn.runs import run as loop
+loop.CHECKPOINT_SECONDS = 0
+write, left = loop.Checkpoint.write, 0
 def counted(self, content, last=False):
     global left
     write(self, content, last)
@@ -124,7 +125,7 @@ def counted(self, content, last=False):
         os.kill(os.getpid(), signal.SIGKILL)
     if left == 0:
         raise SystemExit
-rounds.Checkpoint.write = counted
+loop.Checkpoint.write = counted
 for kind, make in t.KINDS.items():
     left = {stop}
     keep = {{"R", "risk", "Q"}}
@@ -227,7 +228,7 @@ def test_a_state_outside_the_callable_is_refused_after_its_first_round(tmp_path,
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path, monkeypatch):
     go(ENGINES["flow"], tmp_path / "file", steady)
-    monkeypatch.setattr(storage, "environment", lambda: "other")
+    monkeypatch.setattr(checkpoint, "environment", lambda: "other")
     with pytest.raises(ValueError, match="written by another version of gossipdyn"):
         go(ENGINES["flow"], tmp_path / "file", steady)
 
@@ -245,15 +246,15 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
 
 def test_damaged_and_foreign_files_are_refused(tmp_path):
     path = tmp_path / "file"
-    storage.write_pickle(path, [1, 2, 3], "a test needs a list")
+    files.write_pickle(path, [1, 2, 3], "a test needs a list")
     whole = path.read_bytes()
-    assert storage.read_pickle(path) == [1, 2, 3]
+    assert files.read_pickle(path) == [1, 2, 3]
     path.write_bytes(whole[:-1])
     with pytest.raises(ValueError, match="is damaged"):
-        storage.read_pickle(path)
+        files.read_pickle(path)
     path.write_bytes(b"Dear diary")
     with pytest.raises(ValueError, match="is no checkpoint"):
-        storage.read_pickle(path)
+        files.read_pickle(path)
 
 
 def test_a_schedule_that_does_not_pickle_is_refused(tmp_path):
@@ -264,7 +265,7 @@ def test_a_schedule_that_does_not_pickle_is_refused(tmp_path):
 
 WRITER = """
 import numpy as np, sys
-from gossipdyn.storage import write_pickle
+from gossipdyn.runs.files import write_pickle
 for i in range(10**6):
     write_pickle(sys.argv[1], np.full(10**6, i), "a test needs numbers")
 """
@@ -279,5 +280,5 @@ def test_a_kill_in_the_middle_of_a_write_leaves_a_whole_file(tmp_path):
         time.sleep(pause)
         writer.send_signal(signal.SIGKILL)
         writer.wait()
-        numbers = storage.read_pickle(path)
+        numbers = files.read_pickle(path)
         assert np.all(numbers == numbers[0])

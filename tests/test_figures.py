@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gossipdyn as gd
-from gossipdyn import figures
+from gossipdyn import book, figures
 
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=0.5)
 START = gd.Overlaps.single(Q=np.diag([0.2, 0.3]), R=np.diag([0.1, 0.05]), v=[1, 1])
@@ -70,22 +70,22 @@ def test_every_line_of_a_figure_differs_in_colour_and_in_dashes():
 
 def test_a_table_is_found_wherever_the_kernel_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = figures.table("exit_times")
+    rows = book.table("exit_times")
     assert list(rows[0]) == ["N", "u_start", "exit", "u_exit"]
     assert len(rows) > 1000 and not any(row["N"].startswith("#") for row in rows)
-    assert figures.in_repository("tests", "data", "committee_M2_K2.csv").exists()
+    assert book.in_repository("tests", "data", "committee_M2_K2.csv").exists()
 
 
 def test_a_table_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(ValueError, match=r"there is no file .*exit\.csv; those .*exit_times\.csv"):
-        figures.table("exit")
+        book.table("exit")
 
 
 def test_a_table_outside_any_repository_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(figures, "__file__", str(tmp_path / "site" / "gossipdyn" / "figures.py"))
+    monkeypatch.setattr(book, "__file__", str(tmp_path / "site" / "gossipdyn" / "book.py"))
     with pytest.raises(ValueError, match="book/data/exit_times.csv belongs .*clone it"):
-        figures.table("exit_times")
+        book.table("exit_times")
     (tmp_path / "book" / "data").mkdir(parents=True)
     (tmp_path / "book" / "data" / "own.csv").write_text("# made by hand\na,b\n1,2\n")
-    assert figures.table("own") == [{"a": "1", "b": "2"}]
+    assert book.table("own") == [{"a": "1", "b": "2"}]

@@ -1,8 +1,9 @@
-"""The import floors: a module of the package imports only from floors below its own."""
+"""The import floors: what a module imports lies in its own room or on a floor below."""
 
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 from textwrap import dedent
 
@@ -10,79 +11,81 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-FLOORS = [
-    {"orthants", "quadrature", "refusals", "digest"},
-    {"soft_steps", "intervals"},
-    {"gaussian", "graphs", "storage"},
+FLOORS = [  # rooms of the house: a folder, or a module that is a room by itself
+    {"checks", "version", "book"},
+    {"averages"},
     {"problem"},
-    {"order_parameters"},
-    {"gossip", "activations"},
-    {"generalisation", "trajectory"},
-    {"divergence"},
-    {"rounds"},
-    {"ode", "simulation", "markov", "distributed", "hidden_manifold", "gaussian_mixture"},
-    {"stability", "plateau", "fluctuations", "diagnosis", "sweep"},
-    {"noise_floors", "spawning"},
+    {"states"},
+    {"starts", "gossip"},
+    {"equations"},
+    {"coordinates"},
+    {"engines"},
+    {"runs"},
+    {"theory"},
+    {"reading"},
     {"figures"},
 ]
-# Where the drawing is stricter than "below", or less strict.
-PROBLEM_AND_GOSSIP = {
-    "problem": {"gaussian", "refusals"},
-    "gossip": {"order_parameters", "graphs", "problem", "refusals"},
-}
-ACROSS = {"distributed": {"simulation"}}  # reuses its step
-
-HEAVY = {
-    "torch": {"simulation", "distributed", "hidden_manifold", "gaussian_mixture"},
-    "matplotlib": {"figures"},
-    "ipywidgets": {"figures"},
-}
+HEAVY = {"torch": {"engines.sgd"}, "matplotlib": {"figures"}, "ipywidgets": {"figures"}}
 
 
-def allowed(module):
-    """The modules of the package that `module` may import."""
-    if module in PROBLEM_AND_GOSSIP:
-        return PROBLEM_AND_GOSSIP[module]
-    floor = next(i for i, names in enumerate(FLOORS) if module in names)
-    return set().union(*FLOORS[:floor]) | ACROSS.get(module, set())
+def floor(module):
+    """The number of the floor on which the room of a module lies."""
+    return next(i for i, rooms in enumerate(FLOORS) if module.split(".")[0] in rooms)
 
 
-def imports(source):
+def imports(source, module=""):
     """The dotted names that a module's source imports, wherever in it they stand.
 
-    `from . import ode` and `from gossipdyn import ode` count as gossipdyn.ode.
+    What it imports relatively, or from a package, counts by its full name: in gossipdyn.runs.run
+    `from ..states import Overlaps` is gossipdyn.states.Overlaps.
     """
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            base = ".".join(filter(None, ["gossipdyn" * bool(node.level), node.module]))
-            within = base == "gossipdyn"
-            names |= {f"{base}.{a.name}" for a in node.names} if within else {base}
+            here = ["gossipdyn", *module.split(".")[:-1]]
+            here = here[: len(here) - node.level + 1] if node.level else []
+            base = ".".join([*here, *filter(None, [node.module])])
+            names |= {f"{base}.{alias.name}" for alias in node.names}
     return names
 
 
 def own(names):
-    return {name.split(".")[1] for name in names if name.startswith("gossipdyn.")}
+    """The modules of the package among dotted names of modules and of what they hold."""
+    parts = {name.removeprefix("gossipdyn.") for name in names if name.startswith("gossipdyn.")}
+    return {name if name in MODULES else name.rpartition(".")[0] for name in parts}
 
 
+PACKAGE = ROOT / "gossipdyn"
 MODULES = {
-    path.stem: path.read_text()
-    for path in sorted((ROOT / "gossipdyn").glob("*.py"))
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path.read_text()
+    for path in sorted(PACKAGE.rglob("*.py"))
     if path.stem != "__init__"
 }
+IMPORTED = {module: own(imports(source, module)) for module, source in MODULES.items()}
 
 
-def test_every_module_has_a_floor():
-    assert set(MODULES) <= set().union(*FLOORS)
+def test_every_module_lies_in_a_room_and_every_room_is_there():
+    rooms = {module.split(".")[0] for module in MODULES}
+    assert rooms == set().union(*FLOORS)
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_a_module_imports_only_from_below(module):
-    names = imports(MODULES[module])
-    assert "gossipdyn" not in names, "import the module that holds the name"
-    assert own(names) <= allowed(module)
+def test_a_module_imports_only_from_its_room_and_from_floors_below(module):
+    for other in IMPORTED[module]:
+        assert other in MODULES, f"{other}: import the module that holds the name"
+        same_room = other.split(".")[0] == module.split(".")[0]
+        assert same_room or floor(other) < floor(module), other
+
+
+def test_no_imports_form_a_circle():
+    TopologicalSorter(IMPORTED).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_file_can_be_read_in_one_go(module):
+    assert len(MODULES[module].splitlines()) <= 400
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -93,14 +96,18 @@ def test_heavy_packages_stay_in_their_modules(module):
 
 def test_an_import_in_any_form_is_seen():
     source = """
-    from . import ode
-    from .rounds import run
+    from .. import states
+    from .trajectory import Trajectory
+    from ..gossip.mix import mix
     def f():
-        import gossipdyn.gossip
-        from gossipdyn import markov
-        from gossipdyn.problem import Problem
+        import gossipdyn.engines.flow
+        from gossipdyn import problem
+        from gossipdyn.checks import whole
     """
-    assert own(imports(dedent(source))) == {"ode", "rounds", "gossip", "markov", "problem"}
+    found = own(imports(dedent(source), "runs.run"))
+    assert found == {
+        "states", "runs.trajectory", "gossip.mix", "engines.flow", "problem", "checks"
+    }  # fmt: skip
 
 
 def test_importing_the_package_imports_neither_torch_nor_matplotlib():

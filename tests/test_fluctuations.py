@@ -7,8 +7,9 @@ import pytest
 from scipy.interpolate import CubicSpline
 
 import gossipdyn as gd
-from gossipdyn.fluctuations import nodes
-from gossipdyn.ode import Coordinates, State
+from gossipdyn.coordinates import Coordinates
+from gossipdyn.equations import State
+from gossipdyn.theory.diffusion import nodes
 
 TWO = gd.Problem(activation=gd.erf, v_star=np.ones(2), T=np.eye(2), eta=0.5, sigma=0.2)
 START = gd.Overlaps.single(Q=[[0.55, 0.05], [0.05, 0.45]], R=[[0.3, 0.1], [0.0, 0.2]], v=np.ones(2))

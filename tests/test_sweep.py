@@ -25,9 +25,9 @@ import pytest
 from scipy import special
 
 import gossipdyn as gd
-from gossipdyn.digest import digest
+from gossipdyn.runs.digest import digest
 
-sweeps = importlib.import_module("gossipdyn.sweep")
+sweeps = importlib.import_module("gossipdyn.runs.sweep")
 
 
 def settle(point):

@@ -1,0 +1,1 @@
+"""Averages of activations over Gaussian fields, one file an activation."""

@@ -1,0 +1,1 @@
+"""Who averages with whom, and what the average does to a state."""

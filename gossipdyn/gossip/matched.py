@@ -1,0 +1,161 @@
+"""Matched gossip: the remedy for units in different orders.
+
+Chapter `diagnosis`.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from ..checks import check_mixing, flag, number, through_constructor
+from ..problem import check_problem
+from ..states import Overlaps, Weights, overlaps
+from .mix import _like, _wide, warn_of_drift
+
+TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
+
+
+def matched(A, problem=None, tie=TIE):
+    """Matched gossip: a callable on states that sorts every sender's units like the receiver's.
+
+    Students that learnt the same features in different orders have a poor mean. So each receiver p
+    permutes the units of each sender q, rows of W and entries of v together, which changes no
+    output, before it takes its weighted mean: a linear assignment on Q^pq per edge, the same from
+    weights and from overlaps. Units with second-layer weights of opposite sign are never taken for
+    alike. Where problem's g is odd and its v is trained, (w, v) and (-w, -v) are one unit: the
+    assignment is made on |Q^pq|, and signs are flipped too. Singh & Jaggi (2020) and Ainsworth et
+    al. (2023) match networks before a mean; chapter `diagnosis`, equations :eq:`eq-matched` and
+    :eq:`eq-tie`, derives what it does here.
+
+    Near ties stay as they are: a cycle of the assignment is carried out where it lowers the
+    squared distance of its units by more than 2 tie |w^p| |w^q|, norms taken over the cycle. Chance
+    makes independent rows in R^N gain about 3 / sqrt(N) at most: the default suits N = 1000. Units
+    that look at the M teachers with R_on and R_off gain (R_on - R_off)^2 / Q_ii, so matching sets
+    in as they specialise. From tie = 2 up nothing is ever matched. Orders made by chance can close
+    around a ring with a twist that stays: at small N ask for a tie of several times 1 / sqrt(N), or
+    begin when units have specialised.
+
+    A: (P, P), rows sum to 1. Returns a Matched, to be used as matched(A)(state), or in a schedule
+    [(period, matched(A)), ...]. The mean of the workers is kept up to the order of their units, not
+    entry by entry. Raises ValueError for an A that mix() refuses or that is not square, and for a
+    tie below 0; warns like mix().
+    """
+    if problem is not None:
+        check_problem(problem)
+    made = Matched(A=A, signs=signs_are_free(problem), tie=tie)
+    warn_of_drift(made.A)
+    return made
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """A round of matched gossip, made by matched().
+
+    Attributes
+    ----------
+    A : (P, P) mixing matrix.
+    signs : whether units are flipped too.
+    tie : what an exchange of units must gain.
+    """
+
+    A: np.ndarray
+    signs: bool
+    tie: float
+
+    def __post_init__(self):
+        A = check_mixing(self.A)
+        if A.shape[0] != A.shape[1]:
+            raise ValueError(
+                f"matched gossip sorts senders like the receiver, so A is square, got shape "
+                f"{A.shape}"
+            )
+        A.setflags(write=False)
+        object.__setattr__(self, "A", A)
+        object.__setattr__(self, "signs", flag(self.signs, "signs"))
+        object.__setattr__(self, "tie", number(self.tie, "tie", 0))
+
+    def __call__(self, state):
+        """The state after the round: Overlaps or Weights like the one before."""
+        if not isinstance(state, Overlaps | Weights):
+            raise ValueError(
+                f"matched gossip acts on Overlaps or Weights, got {type(state).__name__}"
+            )
+        G = self.matrix(state)
+        *runs, P, K = state.v.shape
+
+        def act(array):
+            rows = _wide(array).reshape(*runs, P * K, -1)
+            matrix = rows.new_tensor(G) if hasattr(rows, "new_tensor") else G
+            return _like((matrix @ rows).reshape(array.shape), array)
+
+        if isinstance(state, Overlaps):
+            one_side = np.moveaxis(act(state.Q), (-4, -3), (-2, -1))
+            return Overlaps(Q=act(one_side), R=act(state.R), v=act(state.v))
+        return replace(state, W=act(state.W), v=act(state.v))
+
+    def matrix(self, state):
+        """G (..., P K, P K) of the round: W <- G W on all rows, so that Q <- G Q G^T, R <- G R."""
+        P, K = state.v.shape[-2:]
+        check_mixing(self.A, P)
+        x = state if isinstance(state, Overlaps) else overlaps(state)
+        order = relative_order(x, self.signs, self.tie, (self.A + self.A.T) > 0)
+        return (self.A[:, None, :, None] * order).reshape(*x.v.shape[:-2], P * K, P * K)
+
+    def __eq__(self, other):
+        return isinstance(other, Matched) and repr(self) == repr(other)
+
+    __reduce__ = through_constructor
+
+    def __repr__(self):
+        return f"Matched(A={self.A.tolist()}, signs={self.signs}, tie={self.tie})"
+
+
+def signs_are_free(problem):
+    """Whether (w, v) and (-w, -v) are the same unit, and training may reach either."""
+    return problem is not None and bool(problem.activation.odd and problem.eta_v > 0)
+
+
+def relative_order(x, signs, tie, edges):
+    """Signed permutations (..., P, K, P, K): in block p, q the units of q in the order of p's.
+
+    x: Overlaps. edges: (P, P) bool, symmetric; other blocks hold the identity. Block q, p is the
+    inverse of block p, q.
+    """
+    *_, P, K = x.v.shape
+    Q = np.swapaxes(x.Q, -3, -2)  # (..., P, P, K, K)
+    if signs:
+        likeness, stay = np.abs(Q), np.diagonal(Q, axis1=-2, axis2=-1)
+    else:
+        opposite = x.v[..., :, None, :, None] * x.v[..., None, :, None, :] < 0
+        likeness = np.where(opposite, -np.abs(Q), Q)
+        stay = np.diagonal(likeness, axis1=-2, axis2=-1)
+    size = np.einsum("...pkpk->...pk", x.Q)
+    blocks = np.zeros_like(Q) + np.eye(K)
+    # where no unit of p likes another of q's better than its own there is nothing to assign
+    better = np.any(likeness.max(-1) > stay, axis=-1) & np.triu(edges, 1)
+    for *run, p, q in map(tuple, np.argwhere(better)):
+        run = tuple(run)
+        here = (*run, p, q)
+        order = linear_sum_assignment(likeness[here], maximize=True)[1]
+        for cycle in _cycles(order):
+            to = order[cycle]
+            gain = likeness[here][cycle, to].sum() - stay[here][cycle].sum()
+            scale = np.sqrt(size[(*run, p)][cycle].sum() * size[(*run, q)][cycle].sum())
+            if gain > tie * scale:
+                blocks[here][cycle, cycle] = 0
+                flipped = signs & (Q[here][cycle, to] < 0)
+                blocks[here][cycle, to] = np.where(flipped, -1, 1)
+        blocks[(*run, q, p)] = blocks[here].T
+    return np.swapaxes(blocks, -3, -2)
+
+
+def _cycles(order):
+    """The cycles of a permutation, each a list of its places."""
+    left = set(range(len(order)))
+    while left:
+        cycle = [min(left)]
+        while (following := int(order[cycle[-1]])) != cycle[0]:
+            cycle.append(following)
+        left -= set(cycle)
+        yield cycle

@@ -1,0 +1,1 @@
+"""What a state or a run shows: diagnosis, setbacks, phases, intervals."""

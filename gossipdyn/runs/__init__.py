@@ -1,0 +1,1 @@
+"""The clock, the loop and the record that all engines share, and their files."""

@@ -1,0 +1,123 @@
+"""sweep(): one function over a table of points, on all cores, or on a cluster."""
+
+import os
+import re
+import traceback
+from pathlib import Path
+
+import numpy as np
+from joblib import Parallel, delayed
+from tqdm import tqdm
+
+from .digest import digest, environment
+from .files import read_pickle, write_pickle
+
+
+class SweepFailed(ValueError):
+    """Some points of a sweep failed.
+
+    `.records` holds the results in the order of the points, None where a point gave none;
+    `.failures` lists (index, point, traceback) of those that failed.
+    """
+
+    def __init__(self, message, records=(), failures=()):
+        super().__init__(message)  # the rest has defaults, so that copies and pickles can be made
+        self.records, self.failures = records, failures
+
+
+def sweep(function, points, store=None, cores=-1):
+    """[function(point) for point in points], computed in parallel and kept.
+
+    Parameters
+    ----------
+    function : of one point; it and what it returns must pickle. Every process it runs in gets its
+        share of the cores, so engines inside do not compete for them.
+    points : anything that pickles: problems, starts, schedules, tuples of numbers.
+    store : a folder in which results are kept as they come. The same sweep started again, after a
+        kill as well, by whatever process, computes only what is missing; a damaged file is missing.
+        A result is found again by what point and function hold: numbers, strings, arrays and
+        records; of a function its code, closure, defaults, bound arguments, and the globals that it
+        reads, the user's own functions and classes among them, each by what it holds; and by the
+        code of gossipdyn and the versions of NumPy, SciPy and torch. A change in any of these
+        computes anew. Of other installed packages, and of files that the function reads, nothing
+        is seen: after a change there use a fresh folder. The folder holds pickles: use your own.
+    cores : processes at once, -1 for all. A joblib backend that is registered and chosen by
+        `joblib.parallel_config` (dask, ray) takes the sweep past one machine unchanged.
+
+    Returns a list in the order of the points. Raises SweepFailed (a ValueError), naming the points
+    that failed, once all others are done; ValueError where a store is asked for and a function or
+    a point holds what cannot be told (a lock, an open file, a running generator).
+    """
+    if not callable(function):
+        raise ValueError(f"sweep needs a function of one point, got {function!r}")
+    if not np.iterable(points):
+        raise ValueError(f"points is a list of what the function takes, got {points!r}")
+    if isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores == 0:
+        raise ValueError(f"cores is a whole number but 0, or -1 for all, got {cores!r}")
+    points = list(points)
+    keys = range(len(points)) if store is None else _files(store, function, points)
+    records, failed = {}, {}
+    if store is not None:
+        records = {file: found[0] for file in set(keys) if (found := _kept(file)) is not None}
+    missing = {key: point for key, point in zip(keys, points, strict=True) if key not in records}
+    attempts = Parallel(n_jobs=cores, return_as="generator_unordered")(
+        delayed(_attempt)(function, key, point) for key, point in missing.items()
+    )
+    bar = tqdm(attempts, total=len(missing), unit="point", delay=2, leave=False, disable=None)
+    for key, record, failure in bar:
+        if store is not None and failure is None and not key.exists():
+            failure = _keep(key, record)  # classes of a script pickle here alone
+        records[key] = record
+        if failure is not None:
+            failed[key] = failure
+    records = [records[key] for key in keys]
+    if failed:
+        failures = [(i, points[i], failed[key]) for i, key in enumerate(keys) if key in failed]
+        i, point, failure = failures[0]
+        raise SweepFailed(
+            f"{len(failures)} of {len(points)} points failed, the first is point {i}, {point!r}:\n"
+            f"{failure}",
+            records,
+            failures,
+        )
+    return records
+
+
+def _attempt(function, key, point):
+    try:
+        record = function(point)
+    except Exception:  # whatever a point does must not lose the others
+        return key, None, traceback.format_exc()
+    if isinstance(key, Path):
+        _keep(key, record)  # at once; where that cannot be done, sweep() does it
+    return key, record, None
+
+
+def _files(store, function, points):
+    """Where in the store the result of each point stands."""
+    if not isinstance(store, str | os.PathLike):
+        raise ValueError(f"store is the path of a folder, got {store!r}")
+    name = re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__))
+    folder = Path(store) / f"{name}-{digest(environment(), function)[:16]}"
+    files = [folder / digest(point) for point in points]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the store {store} cannot be made: {error}; name a folder") from error
+    return files
+
+
+def _kept(file):
+    """The result in a file of the store, as (result,), or None."""
+    try:
+        return read_pickle(file)
+    except Exception:  # damaged, or made of classes that are no more: it is computed again
+        return None
+
+
+def _keep(file, record):
+    """Write a result to the store; what went wrong, or None."""
+    try:
+        write_pickle(file, (record,), "a store needs results")
+    except (ValueError, OSError):
+        return traceback.format_exc()

@@ -1,0 +1,271 @@
+"""States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import numpy as np
+
+from .checks import COARSE, EXACT, apart, frozen, reals, rounding, through_constructor, within_range
+from .problem import check_problem, overlaps_of_teacher
+
+ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
+
+
+@dataclass(frozen=True, eq=False)
+class Overlaps:
+    """The order parameters of P workers with K student units each, before a teacher of M units.
+
+    Attributes
+    ----------
+    Q : (..., P, K, P, K) student-student overlaps w^p_k.w^q_l / N, of all pairs of workers.
+    R : (..., P, K, M) student-teacher overlaps w^p_k.w*_m / N.
+    v : (..., P, K) second layers.
+
+    A leading axis counts runs. Arrays become float64 and read-only. Of a float32 Q whose mirrored
+    places differ by its rounding (1e-6 of the largest entry) the mean is taken. `worker_axes` names
+    the axes that gossip acts on. Raises ValueError for shapes that do not fit, for what is no array
+    of finite real numbers (booleans and masked entries are none), and for a Q that is not
+    symmetric. Chapter `teacher_student`, equation :eq:`eq-overlaps`;
+    Saad & Solla (1995).
+    """
+
+    Q: np.ndarray
+    R: np.ndarray
+    v: np.ndarray
+    worker_axes: ClassVar = {"Q": (-4, -2), "R": (-3,), "v": (-2,)}
+
+    def __post_init__(self):
+        Q, R, v = reals(self.Q, "Q"), frozen(self.R, "R"), frozen(self.v, "v")
+        if v.ndim < 2 or R.ndim < 3 or R.shape[:-1] != v.shape or Q.shape != v.shape + v.shape[-2:]:
+            raise ValueError(
+                f"Q (..., P, K, P, K), R (..., P, K, M) and v (..., P, K) disagree: got shapes "
+                f"{Q.shape}, {R.shape} and {v.shape} (for one worker use Overlaps.single)"
+            )
+        if R.size == 0:
+            raise ValueError(
+                f"workers, students and teacher units count from 1 up, got R of shape {R.shape}"
+            )
+        mirrored, scale = _mirrored(Q), np.max(np.abs(Q), initial=0)
+        off = np.abs(Q - mirrored)
+        if np.any(off > EXACT * scale):
+            worst = np.unravel_index(np.argmax(off), Q.shape)
+            if off[worst] > rounding(Q) * scale:
+                here, there = apart(Q[worst], mirrored[worst])
+                raise ValueError(
+                    f"Q is not symmetric: {here} at {tuple(map(int, worst))} against {there} in "
+                    "the mirrored place; Q holds w_k.w_l / N, give both alike"
+                )
+            Q = (Q + mirrored) / 2
+        Q.setflags(write=False)
+        for name, array in (("Q", Q), ("R", R), ("v", v)):
+            object.__setattr__(self, name, array)
+
+    @classmethod
+    def single(cls, Q, R, v):
+        """Overlaps of one worker (P = 1): Q (K, K), R (K, M), v (K,)."""
+        Q, R, v = (reals(a, name) for a, name in zip((Q, R, v), "QRv", strict=True))
+        if v.ndim != 1 or R.ndim != 2 or R.shape[0] != v.size or Q.shape != 2 * v.shape:
+            raise ValueError(
+                f"one worker has Q (K, K), R (K, M) and v (K,): got shapes {Q.shape}, {R.shape} "
+                f"and {v.shape}"
+            )
+        return cls(Q=Q[None, :, None, :], R=R[None], v=v[None])
+
+    def __eq__(self, other):
+        return _equal(self, other)
+
+    __reduce__ = through_constructor
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The weights themselves.
+
+    Attributes
+    ----------
+    W : (..., P, K, N) first layers of the workers.
+    v : (..., P, K) second layers.
+    W_star : (..., M, N) first layer of the teacher, with the same leading axes.
+
+    Arrays are NumPy's, float32 or float64 and read-only (whatever else is real becomes float64), or
+    all three are torch tensors, float32 or float64, on one device. Raises ValueError for shapes
+    that do not fit, for tensors of other types, and for what is no array of finite real numbers.
+    """
+
+    W: np.ndarray
+    v: np.ndarray
+    W_star: np.ndarray
+    worker_axes: ClassVar = {"W": (-3,), "v": (-2,)}
+
+    def __post_init__(self):
+        given = [getattr(self, f.name) for f in fields(self)]
+        if any(hasattr(a, "new_tensor") for a in given):
+            _check_tensors(given)
+        else:
+            for f, a in zip(fields(self), given, strict=True):
+                object.__setattr__(self, f.name, frozen(a, f.name, narrow=True))
+        W, v, W_star = (tuple(a.shape) for a in (self.W, self.v, self.W_star))
+        if len(W) < 3 or v != W[:-1] or W_star[:-2] + W_star[-1:] != W[:-3] + W[-1:]:
+            raise ValueError(
+                f"W (..., P, K, N), v (..., P, K) and W_star (..., M, N) disagree: got shapes "
+                f"{W}, {v} and {W_star}"
+            )
+        if 0 in W + W_star:
+            raise ValueError(
+                f"workers, students, teacher units and inputs count from 1 up, got W of shape {W} "
+                f"and W_star of shape {W_star}"
+            )
+
+    def __eq__(self, other):
+        return _equal(self, other)
+
+    __reduce__ = through_constructor
+
+
+def _check_tensors(given):
+    """Refuse W, v, W_star that torch cannot compute with as weights."""
+    kinds = {type(a).__name__ if not hasattr(a, "new_tensor") else str(a.device) for a in given}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"W, v and W_star are torch tensors on one device, or none is, got {', '.join(kinds)}"
+        )
+    for name, a in zip(("W", "v", "W_star"), given, strict=True):
+        if str(a.dtype) not in ("torch.float32", "torch.float64"):
+            raise ValueError(
+                f"{name} is a tensor of {a.dtype}, weights are float32 or float64: "
+                f"give {name}.float() or {name}.double(), or choose what else it is to become"
+            )
+        if str(a.layout) != "torch.strided" or a.is_meta:
+            raise ValueError(f"{name} is a tensor without its numbers side by side, got {a!r}")
+        if not bool(a.isfinite().all()):
+            raise ValueError(f"{name} holds NaN or infinity: {a}")
+
+
+def overlaps(w):
+    """The overlaps of weights, accumulated in float64: the vertical arrow of the drawing.
+
+    w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.
+    They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...) does. Chapter
+    `teacher_student`, equation :eq:`eq-overlaps`.
+    """
+    if not isinstance(w, Weights):
+        raise ValueError(f"overlaps are taken of gossipdyn.Weights, got {type(w).__name__}")
+    W, v, W_star = (
+        a.double() if hasattr(a, "double") else np.asarray(a, float) for a in (w.W, w.v, w.W_star)
+    )
+    *runs, P, K, N = W.shape
+    rows = W.reshape(*runs, P * K, N)
+    with np.errstate(over="ignore", invalid="ignore"):  # Overlaps refuses what is infinite
+        Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
+        R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
+    return Overlaps(Q=Q, R=R, v=as_numpy(v))
+
+
+def field_covariance(T, x):
+    """Covariance of each worker's fields, its K students' then the teacher's: (..., P, n, n).
+
+    n = K + M. x: Overlaps, T (M, M). Equation :eq:`eq-covariance`.
+    """
+    *_, K, M = x.R.shape
+    C = np.empty((*x.R.shape[:-2], K + M, K + M))
+    C[..., :K, :K] = np.einsum("...pkpl->...pkl", x.Q)
+    C[..., :K, K:] = x.R
+    C[..., K:, :K] = np.swapaxes(x.R, -1, -2)
+    C[..., K:, K:] = T
+    return C
+
+
+def gram(T, x):
+    """All overlaps of the P K student rows and the M teacher rows: (..., P K + M, P K + M)."""
+    *runs, P, K, M = x.R.shape
+    T = np.broadcast_to(T, (*runs, M, M))
+    R = x.R.reshape(*runs, P * K, M)
+    return np.block([[x.Q.reshape(*runs, P * K, P * K), R], [np.swapaxes(R, -1, -2), T]])
+
+
+def check_state(x):
+    """Refuse what is no Overlaps."""
+    if not isinstance(x, Overlaps):
+        raise ValueError(
+            f"expected gossipdyn.Overlaps, got {type(x).__name__}; gossipdyn.overlaps(w) makes "
+            "them of Weights"
+        )
+
+
+def check_fit(problem, x):
+    """Refuse what is no Problem or no Overlaps, or an x that does not fit the problem's teacher."""
+    check_problem(problem)
+    check_state(x)
+    M = x.R.shape[-1]
+    if M != problem.T.shape[0]:
+        raise ValueError(
+            f"R of shape {x.R.shape} speaks of {M} teacher units, the problem's T has shape "
+            f"{problem.T.shape}: R is (..., P, K, M)"
+        )
+
+
+def check_teacher(problem, w):
+    """Refuse Weights whose teacher rows do not have the problem's T, to the rounding of W*."""
+    check_problem(problem)
+    T = overlaps_of_teacher(w)
+    if T.shape[-2:] != problem.T.shape:
+        raise ValueError(
+            f"W_star of shape {tuple(w.W_star.shape)} has {T.shape[-1]} teacher units, the "
+            f"problem's T has shape {problem.T.shape}: W_star is (..., M, N)"
+        )
+    off = np.abs(T - problem.T)
+    if np.any(off > (COARSE if w.W_star.dtype.itemsize < 8 else EXACT) * np.abs(T).max()):
+        worst = np.unravel_index(np.argmax(off), T.shape)
+        here, there = apart(T[worst], problem.T[worst[-2:]])
+        raise ValueError(
+            f"W_star has {here} at {tuple(map(int, worst))} of its overlaps W* W*^T / N, the "
+            f"problem's T {there}: make the problem of the weights, Problem.from_weights(w, ...)"
+        )
+
+
+def check_overlaps(problem, x):
+    """Refuse overlaps that no weights have, or that do not fit the problem's teacher."""
+    check_fit(problem, x)
+    _check_gram(gram(problem.T, x))
+
+
+def _check_gram(G):
+    within_range(G, "[[Q, R], [R.T, T]]")
+    values = np.linalg.eigvalsh(G)
+    if np.any(values[..., 0] < -ROUNDING * np.abs(values[..., -1])):
+        raise ValueError(
+            f"no weights have these overlaps: smallest eigenvalue of [[Q, R], [R.T, T]] is "
+            f"{values[..., 0].min():.3g}, it must not be below 0"
+        )
+
+
+def cosines(problem, x):
+    """What one looks at: (..., P, K, P, K) and (..., P, K, M), the cosines behind Q and R.
+
+    A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
+    """
+    check_fit(problem, x)
+    student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))
+    teacher = np.sqrt(np.diagonal(problem.T))
+
+    def divide(a, norms):
+        return np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
+
+    QQ = student[..., :, :, None, None] * student[..., None, None, :, :]
+    return divide(x.Q, QQ), divide(x.R, student[..., None] * teacher)
+
+
+def as_numpy(a):
+    """A torch tensor, on whatever device, or a NumPy array, as a NumPy array."""
+    return a.detach().cpu().numpy() if hasattr(a, "cpu") else a
+
+
+def _mirrored(Q):
+    """Q with the places of its two rows exchanged: (..., q, l, p, k)."""
+    return np.moveaxis(Q, (-4, -3), (-2, -1))
+
+
+def _equal(a, b):
+    return type(a) is type(b) and all(
+        np.array_equal(*(as_numpy(getattr(x, f.name)) for x in (a, b))) for f in fields(a)
+    )

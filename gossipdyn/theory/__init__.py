@@ -1,0 +1,1 @@
+"""What follows from the equations: fixed points, plateaus, floors, fluctuations."""

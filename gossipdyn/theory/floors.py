@@ -1,0 +1,127 @@
+"""What label noise leaves when workers gossip: floors of workers in one basin.
+
+Chapter `topology`. gossipdyn.noise_floor is the floor of one worker, to all orders in eta; here it
+is the first order, for any graph. Derived in the book.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_continuous_lyapunov
+
+from ..checks import check_mixing, number
+from ..equations import drift
+from ..problem import check_learns
+from .perfect import perfect
+
+STRONGEST = 1e8  # coupling, in units of eta h: the digits lost are its digits
+
+
+@dataclass(frozen=True, eq=False)
+class GossipFloor:
+    """What gossip_floor() returns. All are per unit of the label noise's variance sigma^2.
+
+    Attributes
+    ----------
+    before, after : (P,) generalisation error of each worker just before and just after a round.
+    over_time : (P,) its mean over the time between two rounds.
+    mean : float, of the network of the mean weights, just after a round; where A keeps the mean
+        it is the same at all times.
+    consensus : float, the consensus distance just before a round, :eq:`eq-topology-spread`.
+
+    With coupling nothing changes in time, and before, after and over_time are equal.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    over_time: np.ndarray
+    mean: float
+    consensus: float
+
+
+def gossip_floor(problem, A, period=None, coupling=None):
+    """Stationary errors of gossiping workers around one perfect solution, to first order in eta.
+
+    About the perfect solution the errors of the workers' rows fill all N directions. With h the
+    eigenvalues of H_kl = v_k v_l <g'_k g'_l>, and in units of eta sigma^2 / 2B, the covariance
+    between workers D_h (P, P) relaxes towards 1, D_h -> E D_h + (1 - E) 1 with
+    E = exp(-2 eta h period), and a round maps it to A D_h A^T; with coupling of strength kappa it
+    balances eta h D + kappa (L D + D L^T) / 2 = eta h, L = 1 - A. The risk of worker p is
+    (eta sigma^2 / 4B) sum_h h D_h,pp.
+
+    A : (P, P) any mixing matrix; for a normal A the means over workers are the closed sums over
+    its eigenvalues. period : alpha between two rounds, above 0. coupling : instead, the strength
+    kappa per unit of alpha, from 0 up, as in flow(coupling=(kappa, A)).
+
+    Returns GossipFloor, per unit of sigma^2 like noise_floor(). What is left out is the noise that
+    errors make themselves, of relative order eta, and noise beyond the first order in sigma^2:
+    for two erf units and P = 8 the true floor of the mean, in units of eta sigma^2 / 4B, is .117
+    without gossip and .094 under a strong pull at eta = 0.5, .262 and .101 at eta = 1.5, where this
+    says .092. So it is for eta below some 0.1.
+
+    Raises ValueError unless exactly one of period and coupling is given, for a matrix that is no
+    mixing matrix, a coupling above 1e8 eta h, and with weight decay (perfect learning is then no
+    fixed point). Chapter `topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
+    :eq:`eq-floor-recursion`.
+    """
+    check_learns(problem, "a noise floor")
+    A = check_mixing(A)
+    if A.shape[0] != A.shape[1]:
+        raise ValueError(f"every worker takes part in every round: A is (P, P), got {A.shape}")
+    if (period is None) == (coupling is None):
+        raise ValueError(
+            "gossip_floor needs either period, the alpha between two rounds, or coupling, the "
+            "strength of a pull at all times: got " + ("neither" if period is None else "both")
+        )
+    if problem.weight_decay:
+        raise ValueError(
+            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: run "
+            "the flow to its end"
+        )
+    h = np.linalg.eigvalsh(-drift(problem, perfect(problem))[0][0]) / problem.eta
+    h = h[h > 1e-12 * abs(h[-1])]  # a direction that the risk does not see gets no noise
+    if not h.size:
+        raise ValueError(f"a teacher that is silent, v_star={problem.v_star}, leaves no floor")
+    if period is not None:
+        x = 2 * problem.eta * h * number(period, "period, the alpha between two rounds,", 0)
+        if not x.min() > 0:
+            raise ValueError(f"the period between two rounds is above 0, got {period!r}")
+        x = x[:, None, None]
+        after = _after_round(x, A)
+        unit = np.eye(len(A))
+        before = unit + np.exp(-x) * (after - unit)
+        between = unit + (after - unit) * -np.expm1(-x) / x
+    else:
+        kappa = number(coupling, "coupling, the strength kappa,", 0)
+        if kappa > STRONGEST * problem.eta * h[-1]:
+            raise ValueError(
+                f"a coupling of {kappa:.6g} is more than {STRONGEST:g} times the rate of learning, "
+                f"eta h = {problem.eta * h[-1]:.3g}, so that rounding spoils the sum: the workers "
+                "are one there, take a weaker pull"
+            )
+        unit = np.eye(len(A))
+        pull = kappa * (unit - A) / 2
+        pairs = ((problem.eta * rate * unit, pull) for rate in h)
+        before = np.array([solve_continuous_lyapunov(r / 2 + pull, r) for r, pull in pairs])
+        after = between = before
+    scale = problem.eta / (2 * problem.batch)
+    own = (np.einsum("hpp->hp", D) for D in (before, after, between))
+    risks = [scale / 2 * h @ parts for parts in own]
+    spread = np.einsum("hpp->", before) / len(A) - before.mean((1, 2)).sum()
+    return GossipFloor(*risks, float(scale / 2 * h @ after.mean((1, 2))), float(scale * spread))
+
+
+def _after_round(x, A):
+    """D (h, P, P) = A (E D + (1 - E) 1) A^T, E = exp(-x): the sum over all earlier periods.
+
+    Summed by doubling the number of periods, with E and A apart: next to 1 a float64 does not
+    tell E from 1, and a sum of products of both would never end.
+    """
+    D = -np.expm1(-x) * (A @ A.T)
+    fall = x / 2
+    while fall.min() < 50:  # exp(-50) is beyond rounding
+        M = np.exp(-fall) * A
+        D = D + M @ D @ M.swapaxes(1, 2)
+        A = A @ A
+        A, fall = A / A.sum(1, keepdims=True), 2 * fall
+    return D

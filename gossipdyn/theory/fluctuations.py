@@ -1,0 +1,206 @@
+"""Fluctuations at finite N: the linear-noise theory between the flow and the chain.
+
+At large N the overlaps y of SGD are y_flow + xi / sqrt(N), with a Gaussian xi whose covariance S
+obeys, along the flow,
+
+    dS/dalpha = J S + S J^T + D,
+
+J the Jacobian of the flow and D the covariance of one step's change of the overlaps; a round of
+gossip maps S linearly. It holds until xi / sqrt(N) is no longer small: up to the exit from the
+plateau, whose time is random at any N. Chapter `finite_size`, equation :eq:`eq-linear-noise`;
+derived in the book (the expansion is van Kampen's, 1961).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.integrate import solve_ivp
+from scipy.interpolate import CubicSpline
+from scipy.special import erfc
+
+from ..checks import flag, number
+from ..coordinates import Coordinates
+from ..engines.flow import flow
+from ..equations import State, mean_worker, unchecked_risk
+from ..gossip.mix import apply_mixing
+from ..problem import Problem
+from ..runs.run import run
+from ..runs.trajectory import KEPT
+from ..states import Overlaps
+from .diffusion import _diffusion, check_one_start
+
+
+@dataclass(frozen=True, eq=False)
+class Fluctuations:
+    """What fluctuations() returns.
+
+    Attributes
+    ----------
+    problem : Problem.
+    alpha, after_mixing : (times,), as in a Trajectory.
+    x : Overlaps (times, P, ...), the flow.
+    covariance : (times, n, n), N times the covariance of the independent entries: the upper
+        triangle of Q over all rows (p, k), then R, then v if it is trained.
+    """
+
+    problem: Problem
+    alpha: np.ndarray
+    after_mixing: np.ndarray
+    x: Overlaps
+    covariance: np.ndarray
+
+    def std(self, f, N):
+        """Standard deviation at dimension N of f, entry by entry: (times, ...).
+
+        f : one of "Q", "R", "v", "risk", "mean_risk", or a function of Overlaps with leading axes
+        that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
+        To first order, from the slope of f.
+        """
+        if number(N, "N, the input dimension,", 0) == 0:
+            raise ValueError("N is the input dimension, above 0, got 0")
+        return np.sqrt(self._variance(f) / N)
+
+    def passed(self, f, threshold, N):
+        """Probability that |f| has passed `threshold`, at each recorded time: (times, ...).
+
+        For an f that the flow keeps at 0 and that grows, such as u = R_11 + R_22 - R_12 - R_21 on
+        a symmetric trajectory: the exit-time law. f is then N(0, std^2), once out it stays out.
+        Choose a threshold that is small against the f of perfect learning. Equation
+        :eq:`eq-exit-law`. Raises ValueError for an f that the flow moves away from 0.
+        """
+        threshold = number(threshold, "threshold", 0)
+        values = np.abs(_function(self.problem, f)(self.x))
+        if not values.max() < 1e-6:
+            raise ValueError(
+                f"the flow takes f to {values.max():.3g}: the law of exits is for an f that stays "
+                "0 on the flow, from a symmetric start"
+            )
+        std = self.std(f, N)
+        ratio = np.divide(threshold, std, out=np.full_like(std, np.inf), where=std > 0)
+        return erfc(ratio / np.sqrt(2))
+
+    def _variance(self, f):
+        f = _function(self.problem, f)
+        coordinates = Coordinates(self.problem, Overlaps(self.x.Q[0], self.x.R[0], self.x.v[0]))
+        y = coordinates.pack(self.x)
+        variances = []
+        for i, covariance in enumerate(self.covariance):
+            step = 1e-4 * np.eye(coordinates.size)
+            moved = coordinates.unpack(y[i] + np.concatenate([step, -step]), v0=self.x.v[i])
+            forward, back = np.split(f(Overlaps(*moved)), 2)
+            slope = (forward - back) / 2e-4
+            variances.append(np.einsum("i...,ij,j...->...", slope, covariance, slope))
+        return np.maximum(variances, 0)  # an entry that cannot move has 0 up to rounding
+
+
+def _function(problem, f):
+    if callable(f):
+        return f
+    named = {
+        "Q": lambda x: x.Q,
+        "R": lambda x: x.R,
+        "v": lambda x: x.v,
+        "risk": lambda x: unchecked_risk(problem, x),
+        "mean_risk": lambda x: unchecked_risk(problem, mean_worker(x))[..., 0],
+    }
+    if not isinstance(f, str) or f not in named:
+        raise ValueError(f"f is one of {', '.join(KEPT)} or a function of Overlaps, got {f!r}")
+    return named[f]
+
+
+def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8):
+    """The covariance of the overlaps at order 1/N along the flow from x0.
+
+    problem, x0, rounds, record : as for run(); x0 without a leading axis of runs.
+    random_rows : False when every run starts exactly at x0; True when runs start from weights
+        whose components are independent Gaussians with mean overlaps x0 (so x0.R is 0), as
+        random_start() makes them: their overlaps scatter from the start.
+    rtol : relative tolerance of the flow; the covariance is integrated to about 1e-4, with a
+        diffusion matrix as good as nodes() says.
+
+    Returns Fluctuations. The mean of the overlaps differs from the flow by O(1/N), which is beyond
+    this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
+    refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
+    """
+    check_one_start(problem, x0)
+    random_rows = flag(random_rows, "random_rows")
+    path = run(flow(rtol=rtol), problem, x0, rounds, record=record)
+    mixings = [A for _, A in path.asked["rounds"] if A is not None]
+    states = [Overlaps(x.Q[0], x.R[0], x.v[0]) for x in map(path.state, range(len(path.alpha)))]
+    coordinates = Coordinates(problem, x0)
+    n = coordinates.size
+    covariances = [_scatter_of_rows(problem, x0) if random_rows else np.zeros((n, n))]
+    done = 0
+    while len(covariances) < len(states):
+        first = len(covariances)
+        x, covariance = states[first - 1], covariances[-1]
+        if path.after_mixing[first]:
+            covariances.append(
+                _mix_covariance(Coordinates(problem, x), x, covariance, mixings[done])
+            )
+            done += 1
+            continue
+        last = first
+        while last < len(states) and not path.after_mixing[last]:
+            last += 1
+        times = path.alpha[first - 1 : last]
+        covariances += _spread(problem, x, covariance, times, rtol)
+    return Fluctuations(
+        problem=problem,
+        alpha=path.alpha,
+        after_mixing=path.after_mixing,
+        x=Overlaps(path.Q[0], path.R[0], path.v[0]),
+        covariance=np.array(covariances),
+    )
+
+
+def _spread(problem, x, covariance, times, rtol):
+    """The covariances at times[1:], from the one at times[0]."""
+    coordinates = Coordinates(problem, x)
+    n = coordinates.size
+    span = times[0], times[-1]
+    path = solve_ivp(
+        lambda _, y: coordinates.rate(y), span, coordinates.pack(x), "DOP853",
+        dense_output=True, rtol=rtol, atol=rtol / 1000,
+    )  # fmt: skip
+    # D changes as the flow does: four points in each of its steps, and a spline through them
+    parts = path.t[:-1, None] + np.diff(path.t)[:, None] * [0, 0.25, 0.5, 0.75]
+    grid = np.append(parts.ravel(), path.t[-1])
+    D = [_diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
+    D = CubicSpline(grid, D)
+
+    def rate(alpha, S):
+        S = S.reshape(n, n)
+        drift = coordinates.jacobian(path.sol(alpha)) @ S
+        return (drift + drift.T + D(alpha)).ravel()
+
+    end = solve_ivp(rate, span, covariance.ravel(), "DOP853", times[1:], rtol=1e-6, atol=1e-9)
+    return list(end.y.T.reshape(-1, n, n))
+
+
+def _mix_covariance(coordinates, x, covariance, A):
+    y = coordinates.pack(x)
+    step = 1e-3 * np.eye(y.size)  # mixing is linear (also a matched one, nearby): any step is exact
+    moved = Overlaps(*coordinates.unpack(y + np.concatenate([step, -step])))
+    moved = A(moved) if callable(A) else apply_mixing(A, moved)
+    forward, back = np.split(coordinates.pack(moved), 2)
+    slope = ((forward - back) / 2e-3).T
+    return slope @ covariance @ slope.T
+
+
+def _scatter_of_rows(problem, x0):
+    """N times the covariance of overlaps of Gaussian rows whose mean overlaps are x0."""
+    if np.any(x0.R):
+        raise ValueError(
+            f"random rows have no mean overlap with the teacher, x0.R goes up to "
+            f"{np.abs(x0.R).max():.3g}: give x0 with R=0, or random_rows=False"
+        )
+    coordinates = Coordinates(problem, x0)
+    rows = x0.v.size
+    i, j = coordinates.upper
+    Q = x0.Q.reshape(rows, rows)
+    S = np.zeros((coordinates.size, coordinates.size))
+    a, b = coordinates.cuts
+    S[:a, :a] = Q[i[:, None], i] * Q[j[:, None], j] + Q[i[:, None], j] * Q[j[:, None], i]
+    S[a:b, a:b] = np.kron(Q, problem.T)
+    return S

@@ -1,0 +1,138 @@
+"""Perfect learning: the solution, its stability and its noise floor.
+
+Chapters `global_minimum` and `noise_and_width`. What names no paper here is derived in the book.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..checks import orders as check_orders
+from ..equations import drift, noise, risk
+from ..problem import check_learns, check_problem
+from ..states import Overlaps, check_overlaps
+
+# perfect learning
+
+
+def perfect(problem, students=None, orders=None):
+    """The perfect solution as Overlaps: student m is teacher unit m, spare students are zero.
+
+    students : K, at least M; M unless given. v is v_star, repeated in turn for spare students.
+    orders : (P, M), instead: P perfect workers, and student k of worker p is teacher unit
+    orders[p][k], its v that unit's. [(0, 1), (1, 0)] are two workers in opposite orders.
+    Raises ValueError for K below M, for K above M when the activation is not 0 at 0, and for orders
+    that are no permutations or of which P is 0. Chapter `one_round`, equation :eq:`eq-two-values`.
+    """
+    check_problem(problem)
+    K, M = problem.M if students is None else students, problem.M
+    if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < M:
+        raise ValueError(f"perfect learning needs students >= M = {M}, a whole number, got {K!r}")
+    if K > M and problem.activation.g(np.zeros(1))[0] != 0:
+        raise ValueError(
+            f"spare students at zero are silent only when g(0) = 0; {problem.activation.name} has "
+            f"g(0) = {problem.activation.g(np.zeros(1))[0]:.4g}: use students={M}"
+        )
+    if orders is not None:
+        units = check_orders(orders, M)
+        if units.ndim != 2 or not len(units) or K > M:
+            raise ValueError(
+                f"orders are those of P workers with M = {M} students each, (P, {M}), got shape "
+                f"{units.shape} and students={students}"
+            )
+        return Overlaps(
+            Q=problem.T[units[:, :, None, None], units], R=problem.T[units], v=problem.v_star[units]
+        )
+    R = np.concatenate([problem.T, np.zeros((K - M, M))])
+    Q = np.concatenate([R, np.zeros((K, K - M))], axis=1)
+    return Overlaps.single(Q, R, np.resize(problem.v_star, K))
+
+
+def largest_stable_eta(problem, students=None):
+    """The learning rate above which perfect learning is unstable, in the limit N -> infinity.
+
+    About perfect(problem, students) the covariance D of the students' errors obeys
+    dD/dalpha = -eta (H D + D H) + eta^2 S[D], where S is the scatter of single samples; the rate at
+    which S wins is the answer. It depends on the batch; not on eta, eta_v and sigma. Above it the
+    flow does not diverge, it settles at an error. A finite N is less stable: a linear unit is
+    stable up to 2 N / (N + 2), not 2.
+
+    Raises ValueError with weight decay (no perfect solution), for K below M, and where errors do
+    not obey linear equations (spare ReLU students). Chapter `global_minimum`, equation
+    :eq:`eq-stable-eta`; derived in the book.
+    """
+    x = perfect(problem, students)
+    decay, scatter = _errors(replace(problem, eta=1.0), x)[:2]
+    gain = np.linalg.eigvals(np.linalg.pinv(decay, rcond=1e-9, hermitian=False) @ scatter)
+    return float(1 / gain.real.max())
+
+
+def noise_floor(problem, x):
+    """Stationary generalisation error per unit of label-noise variance, for small label noise.
+
+    lim eps_g / sigma^2 at a perfect solution x (Overlaps of one worker without error), to all
+    orders in eta: half of tr(H D), where D balances decay, scatter and label noise. Directions in
+    which x is neutral (two spare units moving oppositely, copies of one unit moving apart) are left
+    out: with label noise they drift slowly, so that there the floor is that of a long plateau.
+
+    Raises ValueError where x is not perfect or not stable. Chapter `noise_and_width`, equation
+    :eq:`eq-noise-floor`; Goldt et al. (2019) at first order in eta, beyond it derived in the book.
+    """
+    check_learns(problem, "a noise floor")
+    decay, scatter, label, H = _errors(problem, x)
+    balance = decay - scatter
+    if np.linalg.eigvals(balance).real.min() < -1e-7 * np.abs(decay).max():
+        raise ValueError(
+            f"at eta={problem.eta:.6g} the perfect solution is unstable, it has no noise floor"
+        )
+    D = np.linalg.pinv(balance, rcond=1e-9) @ label
+    return float(H @ D / 2)
+
+
+def _errors(problem, x):
+    """Decay, scatter (n, n) and label noise, risk (n,) of the errors' covariance D near x.
+
+    With W = W_perfect + Z and Z across all else, D = Z Z^T / N has the drift U D + D U^T, with U
+    that of drift(); noise() is linear in D, its slope is a limit that expands in powers of sqrt(D)
+    where g has kinks: a table of extrapolation in those powers. Vectors: upper triangle of D.
+    """
+    check_overlaps(problem, x)
+    if problem.weight_decay:
+        raise ValueError(
+            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: use "
+            "fixed_point and modes"
+        )
+    if x.v.shape[:-1] != (1,) or risk(problem, x).max() > 1e-12:
+        raise ValueError(
+            "x is no perfect solution of one worker: its generalisation error is not 0"
+        )
+    clean, K = replace(problem, sigma=0.0), x.v.size
+    i, j = np.triu_indices(K)
+    unit = np.eye(K)
+    # rows moving together or alone: errors that exist, and span all symmetric D
+    basis = (unit[i] + (i != j)[:, None] * unit[j])[:, :, None]
+    basis = basis * basis.swapaxes(1, 2)
+    probes = np.concatenate([basis, basis.sum(0)[None]])
+    size = 0.1 * 0.5 ** np.arange(7)  # of Z
+    Q = x.Q[0, :, 0] + size[:, None, None, None] ** 2 * probes
+    moved = Overlaps(
+        Q=Q[:, :, None, :, None, :],
+        R=np.broadcast_to(x.R, (*Q.shape[:2], *x.R.shape)),
+        v=np.broadcast_to(x.v, (*Q.shape[:2], *x.v.shape)),
+    )
+    table = noise(clean, moved)[:, :, 0] / size[:, None, None, None] ** 2
+    for order in range(1, len(size)):
+        table = table[1:] + (table[1:] - table[:-1]) / (2**order - 1)
+    slope = table[0]
+    if not np.allclose(slope[:-1].sum(0), slope[-1], rtol=0, atol=1e-3 * np.abs(slope[-1]).max()):
+        raise ValueError(
+            f"near this perfect solution errors do not obey linear equations: a spare student at "
+            f"zero sits on the kink of {problem.activation.name}; use students={problem.M}"
+        )
+    U = drift(clean, x)[0][0]
+    fall = -(U @ basis + basis @ U.T)
+    to_units = np.linalg.inv(basis[:, i, j].T)
+    decay, scatter = fall[:, i, j].T @ to_units, slope[:-1][:, i, j].T @ to_units
+    label = noise(replace(problem, sigma=1.0), x)[0][i, j]
+    H = -U[i, j] * np.where(i == j, 1, 2) / problem.eta
+    return decay, scatter, label, H

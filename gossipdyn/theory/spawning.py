@@ -1,0 +1,127 @@
+"""Noise to come: how much chance the plateau still adds, and which order of units that decides.
+
+Chapters `setback` and `warm_start`; derived in the book.
+"""
+
+import numpy as np
+from scipy.interpolate import CubicSpline
+from scipy.optimize import linear_sum_assignment
+
+from ..checks import EXACT, reals, whole
+from ..coordinates import Coordinates
+from ..states import Overlaps, field_covariance
+from .diffusion import nodes
+from .plateau import grown
+from .symmetry import symmetric
+
+GROWN = 8.0  # by exp(-2 GROWN), 1e-7, is later noise outgrown
+
+
+def noise_to_come(problem, x0, alpha):
+    """V(alpha): what the noise of single samples still adds to the asymmetry u, times N.
+
+    Near the symmetric trajectory from symmetric(x0), u = specialisation(x, order) of any order
+    obeys du = lambda u dalpha + sqrt(D / N) dB, and a = sqrt(N) exp(-Lambda) u only collects noise.
+    From alpha on it gains the variance
+
+        V(alpha) = int_alpha^infinity D exp(-2 Lambda) dalpha',
+        D = eta^2 / B < (sum_km c_km v_k g'_k rho_m)^2 (e^2 + sigma^2) >,
+
+    with lambda, Lambda of escape() and c_km = 1 where m = order(k), else -1 / (K-1). It does not
+    depend on the order.
+
+    x0 : Overlaps of one worker. alpha : a time, or (times,), from 0 up. Returns V, of the shape of
+    alpha, to some 3e-4 for K = 2 and 3e-3 for K = 3, as the quadrature of diffusion() is. Raises
+    ValueError for K other than M, for a start from which asymmetry does not grow e^8-fold before
+    alpha = 1e5 / eta, and for what escape() refuses. Chapter `warm_start`, equation
+    :eq:`eq-noise-to-come`.
+    """
+    alpha = reals(alpha, "alpha")
+    if np.any(alpha < 0):
+        raise ValueError(f"alpha is a time from 0 up, got {alpha}")
+    path, both = grown(problem, x0, GROWN)
+    if x0.v.shape[-1] != problem.M:
+        raise ValueError(
+            f"an order of the units needs as many students as teacher units, got K="
+            f"{x0.v.shape[-1]} and M={problem.M}"
+        )
+    end = path.t[-1]
+    grid = end * np.linspace(0, 1, 97) ** 2  # dense at first, where the noise is largest
+    states = path.sol(grid)
+    noise = _kicks(problem, x0, states[:-1].T) * np.exp(-2 * states[-1])
+    gained = CubicSpline(grid, noise).antiderivative()
+    # at the end D and lambda hardly change any more: the rest is a geometric tail
+    twice = 2 * both(states[:-1, -1])[1]
+    later = np.exp(-twice * np.maximum(alpha - end, 0))
+    V = gained(end) - gained(np.minimum(alpha, end)) + noise[-1] / twice * later
+    return float(V) if V.ndim == 0 else V
+
+
+def spawning(problem, x0, alpha, draws=20_000, seed=0):
+    """Probability that two workers copied from one at alpha end with their units in other orders.
+
+    The worker starts from Gaussian rows with the mean overlaps x0, and learns until alpha. Its two
+    copies share what a has become by then (see noise_to_come), and each adds noise of its own.
+    So their last a have the correlation rho = 1 - V(alpha) / (s0^2 + V(0)), s0^2 that of the start,
+    and for K = M = 2
+
+        P(different orders) = arccos(rho) / pi.
+
+    For K > 2 the asymmetry is a matrix with zero sums, Gaussian and isotropic, and the order is
+    taken to be the one with the largest sum of R_k,order(k) while R is small: `draws` pairs of such
+    matrices with correlation rho are drawn. The law does not contain the number N of inputs: it is
+    that of a long plateau, N -> infinity. For K = 2 the chain agrees with it from N = 100 on; for
+    K = 3 it lies below the law, by 5 to 10 % for N = 25 to 400 and alpha up to 40, by more later.
+
+    x0 : Overlaps of one worker with R = 0; scale^2 times the identity for rows N(0, scale^2).
+    alpha : a time, or (times,). seed, draws : for K > 2; the standard error is sqrt(P (1 - P) /
+    draws). Returns P, of the shape of alpha. Raises ValueError for an x0 with R not 0, for
+    students that are equal, and what noise_to_come() refuses. Chapter `warm_start`, equation
+    :eq:`eq-arccos`.
+    """
+    alpha, draws, seed = reals(alpha, "alpha"), whole(draws, "draws", 1), whole(seed, "seed")
+    V = noise_to_come(problem, x0, np.append(alpha, 0.0))
+    if np.any(x0.R):
+        raise ValueError(
+            f"random rows have no mean overlap with the teacher, x0.R goes up to "
+            f"{np.abs(x0.R).max():.3g}: give x0 with R = 0"
+        )
+    K = problem.M
+    own = x0.Q[0, :, 0]
+    apart = np.trace(own) / K - (own.sum() - np.trace(own)) / (K * (K - 1))
+    if not apart > EXACT * np.trace(own):
+        raise ValueError(
+            f"the students of x0 are equal or zero (they differ by {apart:.3g} in squared norm): "
+            "equal students stay equal, and no order of units comes of them"
+        )
+    start = K**2 / (K - 1) * apart * (problem.T[0, 0] - problem.T[0, 1])
+    rho = np.clip(1 - V[:-1] / (start + V[-1]), -1, 1)  # the edge of the domain, but for rounding
+    if K == 2:
+        P = np.arccos(rho) / np.pi
+    else:
+        X, Y = np.random.default_rng(seed).standard_normal((2, draws, K, K))
+        order = _order(X)
+        parts = (_order(r * X + np.sqrt(1 - r**2) * Y) for r in rho)
+        P = np.array([np.mean((order != other).any(-1)) for other in parts])
+    return P.reshape(alpha.shape) if alpha.ndim else float(P[0])
+
+
+def _order(X):
+    """The order (..., K) with the largest sum in each matrix of X (..., K, K)."""
+    return np.array([linear_sum_assignment(x, maximize=True)[1] for x in X])
+
+
+def _kicks(problem, x0, states):
+    """D (times,) along symmetric states in coordinates, in the units of u."""
+    K = problem.M
+    x = Overlaps(*Coordinates(problem, symmetric(x0)).unpack(states))
+    turn = np.where(np.eye(K), 1.0, -1.0 / (K - 1))
+    z, weight = nodes(2 * K, problem.activation)
+    D = []
+    for C, v in zip(field_covariance(problem.T, x)[:, 0], x.v[:, 0], strict=True):
+        values, vectors = np.linalg.eigh(C)
+        f = z @ (vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T
+        e = problem.activation.g(f) @ np.concatenate([v, -problem.v_star])
+        kick = np.einsum("sk,km,sm->s", v * problem.activation.dg(f[:, :K]), turn, f[:, K:])
+        D.append(problem.eta**2 / problem.batch * weight @ (kick**2 * (e**2 + problem.sigma**2)))
+    return np.array(D)

@@ -1,0 +1,227 @@
+"""Linear stability of the flow: fixed points and their modes.
+
+Chapter `plateau`. What names no paper here is derived in the book.
+"""
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from ..checks import check_mixing, number, rounding
+from ..coordinates import Coordinates
+from ..gossip.mix import apply_mixing
+from ..states import Overlaps, check_overlaps
+
+ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
+
+
+def fixed_point(problem, near, within=None, round=None):
+    """The fixed point of the flow that Newton's method reaches from `near`, as Overlaps.
+
+    near : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round.
+    within : None, or a linear projection of Overlaps onto a family that the flow keeps, such as
+        gossipdyn.symmetric: the search stays in the family, however unstable that is.
+    round : None, or (period, A): find the state after mixing that comes back to itself when it
+        trains for `period` and is mixed with A.
+
+    Where fixed points form a family (spare units, copies of a unit) the Jacobian is singular: steps
+    are then those of least squares, and the result is a member of the family close to `near`. Two
+    fixed points can lie close together (a plateau with distinct and one with identical students, at
+    small eta), so `near` decides.
+    Raises ValueError when nothing is found, when `within` is not kept by the flow, and when the
+    result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
+    """
+    coordinates, round = _checked(problem, near, round)
+    if within is not None and not callable(within):
+        raise ValueError(
+            f"within is a projection of Overlaps, such as gossipdyn.symmetric, got {within!r}"
+        )
+    unit = np.eye(coordinates.size)
+    if round is None:
+        tolerance = 1e-11
+        eta = problem.eta or problem.eta_v  # the unit of rates
+
+        def mismatch(y):
+            return coordinates.rate(y) / eta
+
+        def jacobian(y):
+            return coordinates.jacobian(y) / eta
+    else:
+        tolerance = 1e-8  # the integration's own, 1e-10, grows along unstable directions
+
+        def mismatch(y):
+            return _after_round(coordinates, y, round) - y
+
+        def jacobian(y):
+            return _round_derivative(coordinates, y, round) - unit
+
+    basis = unit if within is None else _range(coordinates, within)
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        y = _newton(mismatch, jacobian, basis @ (basis.T @ coordinates.pack(near)), basis)
+        inside, whole = np.abs(basis.T @ mismatch(y)).max(), np.abs(mismatch(y)).max()
+    if not inside < tolerance:
+        raise ValueError(
+            f"no fixed point found: Newton's method from `near` ends where a rate is {inside:.3g} "
+            "(in units of eta, of eta_v where eta is 0, or of one round); start nearer, say at the "
+            "end of a run of the flow"
+        )
+    if not whole < tolerance:
+        raise ValueError(
+            f"the flow does not keep the family `within`: it leaves it at a rate of {whole:.3g} "
+            "eta; T, v_star or v lacks the symmetry of that family"
+        )
+    x = Overlaps(*coordinates.unpack(y))
+    check_overlaps(problem, x)
+    return x
+
+
+def modes(problem, x, round=None):
+    """How small deviations from x grow: (rates, directions), the fastest first.
+
+    x : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round. Usually a
+        fixed point; elsewhere these are the modes of the moment.
+    round : None, or (period, A): train for `period`, then mix with A (P, P), or with a callable on
+        states.
+
+    rates : (n,) real parts of the eigenvalues of the Jacobian on the independent entries of Q
+        (symmetric), R, and v if eta_v > 0, per unit of alpha; positive ones escape. With a round:
+        ln |multiplier| / period of training and then mixing, -inf for what the round erases.
+    directions : list of n Overlaps, the matching changes (dQ, dR, dv), of norm 1 on those entries.
+        A complex pair of eigenvalues is given by the real and the imaginary part of its vector.
+        Arbitrary, and another on another machine: the phase of such a vector, and the basis of
+        the space that directions of equal rates span.
+
+    Raises ValueError for an x of several workers without a round, a period that is not above 0,
+    and where the flow has a kink at x (a ReLU student on top of a teacher unit, or at zero).
+    Chapter `plateau`, equation :eq:`eq-modes`; Saad & Solla (1995) for the plateau's escape.
+    """
+    coordinates, round = _checked(problem, x, round)
+    y = coordinates.pack(x)
+    rough = coordinates.jacobian(y, step=2e-3)
+    fine = coordinates.jacobian(y)
+    # where the flow is smooth the two differ by 2e-9; at a kink the difference does not shrink
+    if not np.abs(fine - rough).max() < 1e-5 * np.abs(fine).max():
+        raise ValueError(
+            "the flow has a kink at x, where its Jacobian does not exist: a student lies on a "
+            "teacher unit, on another student or at zero; for perfect learning use "
+            "largest_stable_eta"
+        )
+    if round is None:
+        values, vectors = np.linalg.eig(fine)
+        rates = values.real
+    else:
+        values, vectors = np.linalg.eig(_round_derivative(coordinates, y, round))
+        size = np.abs(values)
+        erased = size < ROUNDING * size.max()
+        rates = np.full(size.shape, -np.inf)
+        rates[~erased] = np.log(size[~erased]) / round[0]
+    directions = []
+    for i in np.argsort(-rates, kind="stable"):
+        vector = vectors[:, i].imag if values[i].imag < 0 else vectors[:, i].real
+        size = np.abs(vector)
+        first = (size > 0.9 * size.max()).argmax()  # of entries of equal size: made positive
+        vector = vector / np.linalg.norm(vector) * np.sign(vector[first])
+        directions.append(Overlaps(*coordinates.unpack(vector, v0=np.zeros_like(x.v))))
+    return np.sort(rates)[::-1], directions
+
+
+def _checked(problem, x, round):
+    """The Coordinates of x, and the round with its A as an array or a callable."""
+    check_overlaps(problem, x)
+    if x.v.ndim != 2:
+        raise ValueError(
+            f"stability is about one state (P, ...), got a leading axis: v {x.v.shape}"
+        )
+    if round is None and len(x.v) > 1:
+        raise ValueError(
+            f"x has {len(x.v)} workers, which learn independently between rounds: give a "
+            "round=(period, A), or the overlaps of one worker"
+        )
+    if round is not None:
+        try:
+            period, A = round
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"round is a pair (period, A), got {round!r}") from error
+        period = number(period, "the period of a round", 0)
+        if period == 0:
+            raise ValueError("a round trains for a period above 0, got 0")
+        if not callable(A):
+            A = check_mixing(A, len(x.v))
+            if len(A) != len(x.v):
+                raise ValueError(
+                    f"A of shape {A.shape} would turn {len(x.v)} workers into {len(A)}: a state "
+                    "that comes back to itself needs a square A"
+                )
+            if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=rounding(A), atol=0):
+                raise ValueError(
+                    "mixing changes the second layers of these workers, which differ and are not "
+                    "trained (eta_v=0): give all workers the same v, or train it"
+                )
+        round = period, A
+    return Coordinates(problem, x), round
+
+
+def _after_round(coordinates, y, round):
+    """The state y after training and mixing."""
+    period, A = round
+    path = solve_ivp(
+        lambda _, y: coordinates.rate(y), (0, period), y, "DOP853", rtol=1e-10, atol=1e-13
+    )
+    return _mixed(coordinates, path.y[:, -1], A)
+
+
+def _round_derivative(coordinates, y, round):
+    """The derivative (n, n) of _after_round() with respect to y.
+
+    That of the flow, Z, obeys dZ/dalpha = J Z along it. Equation :eq:`eq-round-modes`.
+    """
+    period, A = round
+    n = y.size
+
+    def rate(_, z):
+        y, Z = z[:n], z[n:].reshape(n, n)
+        return np.concatenate([coordinates.rate(y), (coordinates.jacobian(y) @ Z).ravel()])
+
+    start = np.concatenate([y, np.eye(n).ravel()])
+    end = solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13).y[:, -1]
+    y, Z = end[:n], end[n:].reshape(n, n)
+    step = 1e-3 * np.eye(n)  # mixing is linear (also a matched one, nearby): any step is exact
+    before = y + np.concatenate([step, -step])
+    forward, back = np.split(_mixed(coordinates, before, A), 2)
+    return ((forward - back) / 2e-3).T @ Z
+
+
+def _mixed(coordinates, y, A):
+    x = Overlaps(*coordinates.unpack(y))
+    return coordinates.pack(A(x) if callable(A) else apply_mixing(A, x))
+
+
+def _newton(mismatch, jacobian, y, basis):
+    """Damped Newton steps within the span of basis, for as long as they help.
+
+    Directions slower than 1e-7 of the fastest count as neutral: they are left where they are. A
+    trial that leaves the possible overlaps has no finite rate, and counts as no help.
+    """
+    f = basis.T @ mismatch(y)
+    for _ in range(100):
+        slopes = basis.T @ jacobian(y) @ basis
+        if not np.all(np.isfinite(slopes)):
+            break
+        step = basis @ np.linalg.lstsq(slopes, -f, rcond=1e-7)[0]
+        for part in 0.5 ** np.arange(10):
+            trial = basis.T @ mismatch(y + part * step)
+            if np.abs(trial).max() < np.abs(f).max():
+                break
+        else:
+            break
+        y, f = y + part * step, trial
+    return y
+
+
+def _range(coordinates, projection):
+    """An orthonormal basis (n, k) of what a linear projection of Overlaps keeps."""
+    unit = np.eye(coordinates.size)
+    images = coordinates.pack(projection(Overlaps(*coordinates.unpack(unit, v0=0.0))))
+    if not np.allclose(images @ images, images, rtol=0, atol=1e-9):
+        raise ValueError("`within` is no projection: applied twice it differs from applied once")
+    vectors, sizes, _ = np.linalg.svd(images.T)
+    return vectors[:, sizes > 1e-9]
