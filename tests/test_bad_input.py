@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy
 
 import gossipdyn as gd
 
@@ -481,14 +482,12 @@ def test_torch_weights_that_blow_up_are_caught():
 
 
 def test_a_solver_that_gives_up_says_where(monkeypatch):
-    from gossipdyn.engines import flow as ode
-
-    class Tired(ode.LSODA):
+    class Tired(scipy.integrate.LSODA):
         def step(self):
             self.status = "failed"
             return "tired"
 
-    monkeypatch.setattr(ode, "LSODA", Tired)
+    monkeypatch.setattr(scipy.integrate, "LSODA", Tired)
     with pytest.raises(gd.Diverged, match="the solver stopped at alpha=0: tired"):
         run()()
 

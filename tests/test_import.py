@@ -1,4 +1,5 @@
-"""The package imports anywhere: without torch, from a clone that is not installed, into a star."""
+"""The package imports anywhere, and soon: without torch, from a clone that is not installed, into a
+star, and without the packages that only some of its functions use."""
 
 import os
 import shutil
@@ -12,6 +13,23 @@ import pytest
 import gossipdyn as gd
 
 PACKAGE = Path(gd.__file__).parent
+# Each takes longer to import than the package itself, and many a session never uses it. A list is
+# steadier than a clock.
+LATER = {
+    "IPython",
+    "dask",
+    "distributed",
+    "joblib",
+    "matplotlib",
+    "networkx",
+    "pandas",
+    "scipy.integrate",
+    "scipy.interpolate",
+    "scipy.optimize",
+    "scipy.stats",
+    "torch",
+    "xarray",
+}
 BLOCKS = {
     "no such module": """
         from importlib.machinery import PathFinder
@@ -94,3 +112,8 @@ def test_a_clone_imports_without_being_installed(tmp_path):
         nothing_installed, "import gossipdyn; print(gossipdyn.__version__)", folder=tmp_path
     )
     assert printed == ["9.9.9"]
+
+
+def test_what_few_functions_use_is_imported_when_they_use_it():
+    (early,) = child(f"import sys, gossipdyn; print(sorted({LATER} & set(sys.modules)))")
+    assert early == "[]"

@@ -7,7 +7,7 @@ from functools import partial
 from numbers import Real
 
 import numpy as np
-from scipy.integrate import LSODA
+import scipy
 
 from ..checks import check_mixing
 from ..coordinates import Coordinates, _banded_jacobian
@@ -72,7 +72,7 @@ def _integrate(number, run, now, times, rtol, atol):
     solver, pending, slack = None, 0, min(100 * rtol, 1e-2)
     while pending < len(times):
         if solver is None:
-            solver = LSODA(
+            solver = scipy.integrate.LSODA(
                 run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
                 jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
             )  # fmt: skip

@@ -6,7 +6,7 @@ Chapter `diagnosis`.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from ..checks import check_mixing, flag, number, through_constructor
 from ..problem import check_problem
@@ -137,7 +137,7 @@ def relative_order(x, signs, tie, edges):
     for *run, p, q in map(tuple, np.argwhere(better)):
         run = tuple(run)
         here = (*run, p, q)
-        order = linear_sum_assignment(likeness[here], maximize=True)[1]
+        order = scipy.optimize.linear_sum_assignment(likeness[here], maximize=True)[1]
         for cycle in _cycles(order):
             to = order[cycle]
             gain = likeness[here][cycle, to].sum() - stay[here][cycle].sum()

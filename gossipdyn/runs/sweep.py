@@ -6,7 +6,6 @@ import traceback
 from pathlib import Path
 
 import numpy as np
-from joblib import Parallel, delayed
 from tqdm import tqdm
 
 from .digest import digest, environment
@@ -60,6 +59,8 @@ def sweep(function, points, store=None, cores=-1):
     if store is not None:
         records = {file: found[0] for file in set(keys) if (found := _kept(file)) is not None}
     missing = {key: point for key, point in zip(keys, points, strict=True) if key not in records}
+    from joblib import Parallel, delayed  # here, since `import gossipdyn` is quicker without it
+
     attempts = Parallel(n_jobs=cores, return_as="generator_unordered")(
         delayed(_attempt)(function, key, point) for key, point in missing.items()
     )

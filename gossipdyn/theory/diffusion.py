@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
+import scipy
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from ..coordinates import Coordinates
 from ..equations import State
@@ -156,7 +156,7 @@ def nodes(d, activation):
     """
     kink = not np.allclose(*activation.dg(np.array([1e-9, -1e-9])), rtol=1e-6, atol=1e-9)
     if kink or d > 6:
-        z = ndtri(qmc.Sobol(d, scramble=False).random_base2(16) + 2.0**-17)
+        z = ndtri(scipy.stats.qmc.Sobol(d, scramble=False).random_base2(16) + 2.0**-17)
         return z, np.full(len(z), 1 / len(z))
     h = np.sqrt(2) * {5: 0.7, 6: 0.8}.get(d, 0.6)
     axis = np.arange(-np.ceil(5.5 / h), np.ceil(5.5 / h) + 1)

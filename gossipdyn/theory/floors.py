@@ -7,7 +7,7 @@ is the first order, for any graph. Derived in the book.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_continuous_lyapunov
+import scipy
 
 from ..checks import check_mixing, number
 from ..equations import drift
@@ -102,7 +102,9 @@ def gossip_floor(problem, A, period=None, coupling=None):
         unit = np.eye(len(A))
         pull = kappa * (unit - A) / 2
         pairs = ((problem.eta * rate * unit, pull) for rate in h)
-        before = np.array([solve_continuous_lyapunov(r / 2 + pull, r) for r, pull in pairs])
+        before = np.array(
+            [scipy.linalg.solve_continuous_lyapunov(r / 2 + pull, r) for r, pull in pairs]
+        )
         after = between = before
     scale = problem.eta / (2 * problem.batch)
     own = (np.einsum("hpp->hp", D) for D in (before, after, between))

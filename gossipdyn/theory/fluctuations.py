@@ -14,8 +14,7 @@ derived in the book (the expansion is van Kampen's, 1961).
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import solve_ivp
-from scipy.interpolate import CubicSpline
+import scipy
 from scipy.special import erfc
 
 from ..checks import flag, number
@@ -159,7 +158,7 @@ def _spread(problem, x, covariance, times, rtol):
     coordinates = Coordinates(problem, x)
     n = coordinates.size
     span = times[0], times[-1]
-    path = solve_ivp(
+    path = scipy.integrate.solve_ivp(
         lambda _, y: coordinates.rate(y), span, coordinates.pack(x), "DOP853",
         dense_output=True, rtol=rtol, atol=rtol / 1000,
     )  # fmt: skip
@@ -167,14 +166,16 @@ def _spread(problem, x, covariance, times, rtol):
     parts = path.t[:-1, None] + np.diff(path.t)[:, None] * [0, 0.25, 0.5, 0.75]
     grid = np.append(parts.ravel(), path.t[-1])
     D = [_diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
-    D = CubicSpline(grid, D)
+    D = scipy.interpolate.CubicSpline(grid, D)
 
     def rate(alpha, S):
         S = S.reshape(n, n)
         drift = coordinates.jacobian(path.sol(alpha)) @ S
         return (drift + drift.T + D(alpha)).ravel()
 
-    end = solve_ivp(rate, span, covariance.ravel(), "DOP853", times[1:], rtol=1e-6, atol=1e-9)
+    end = scipy.integrate.solve_ivp(
+        rate, span, covariance.ravel(), "DOP853", times[1:], rtol=1e-6, atol=1e-9
+    )
     return list(end.y.T.reshape(-1, n, n))
 
 

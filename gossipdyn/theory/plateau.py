@@ -6,7 +6,7 @@ Chapter `plateau`. What names no paper here is derived in the book.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.integrate import solve_ivp
+import scipy
 
 from ..checks import EXACT, number, reals
 from ..coordinates import Coordinates
@@ -129,7 +129,7 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, **options):
 
     arrived.terminal = True
     start = np.append(coordinates.pack(x0), 0.0)
-    path = solve_ivp(
+    path = scipy.integrate.solve_ivp(
         rate, (0, until), start, "LSODA", events=arrived, rtol=1e-9, atol=1e-12, **options
     )
     return path, both

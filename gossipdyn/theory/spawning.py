@@ -4,8 +4,7 @@ Chapters `setback` and `warm_start`; derived in the book.
 """
 
 import numpy as np
-from scipy.interpolate import CubicSpline
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from ..checks import EXACT, reals, whole
 from ..coordinates import Coordinates
@@ -49,7 +48,7 @@ def noise_to_come(problem, x0, alpha):
     grid = end * np.linspace(0, 1, 97) ** 2  # dense at first, where the noise is largest
     states = path.sol(grid)
     noise = _kicks(problem, x0, states[:-1].T) * np.exp(-2 * states[-1])
-    gained = CubicSpline(grid, noise).antiderivative()
+    gained = scipy.interpolate.CubicSpline(grid, noise).antiderivative()
     # at the end D and lambda hardly change any more: the rest is a geometric tail
     twice = 2 * both(states[:-1, -1])[1]
     later = np.exp(-twice * np.maximum(alpha - end, 0))
@@ -108,7 +107,7 @@ def spawning(problem, x0, alpha, draws=20_000, seed=0):
 
 def _order(X):
     """The order (..., K) with the largest sum in each matrix of X (..., K, K)."""
-    return np.array([linear_sum_assignment(x, maximize=True)[1] for x in X])
+    return np.array([scipy.optimize.linear_sum_assignment(x, maximize=True)[1] for x in X])
 
 
 def _kicks(problem, x0, states):

@@ -4,7 +4,7 @@ Chapter `plateau`. What names no paper here is derived in the book.
 """
 
 import numpy as np
-from scipy.integrate import solve_ivp
+import scipy
 
 from ..checks import check_mixing, number, rounding
 from ..coordinates import Coordinates
@@ -163,7 +163,7 @@ def _checked(problem, x, round):
 def _after_round(coordinates, y, round):
     """The state y after training and mixing."""
     period, A = round
-    path = solve_ivp(
+    path = scipy.integrate.solve_ivp(
         lambda _, y: coordinates.rate(y), (0, period), y, "DOP853", rtol=1e-10, atol=1e-13
     )
     return _mixed(coordinates, path.y[:, -1], A)
@@ -182,8 +182,8 @@ def _round_derivative(coordinates, y, round):
         return np.concatenate([coordinates.rate(y), (coordinates.jacobian(y) @ Z).ravel()])
 
     start = np.concatenate([y, np.eye(n).ravel()])
-    end = solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13).y[:, -1]
-    y, Z = end[:n], end[n:].reshape(n, n)
+    path = scipy.integrate.solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13)
+    y, Z = path.y[:n, -1], path.y[n:, -1].reshape(n, n)
     step = 1e-3 * np.eye(n)  # mixing is linear (also a matched one, nearby): any step is exact
     before = y + np.concatenate([step, -step])
     forward, back = np.split(_mixed(coordinates, before, A), 2)
