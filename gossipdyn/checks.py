@@ -1,5 +1,6 @@
 """The checks that modules of all floors share: of numbers, arrays and mixing matrices."""
 
+import reprlib
 from dataclasses import fields
 from numbers import Real
 
@@ -9,23 +10,74 @@ EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
 LARGEST = 1e100  # averages are made of products of up to three overlaps
 
 
-def whole(n, name, least=0):
-    """n as an int, or a ValueError: it counts `name`, from `least` up."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
-        raise ValueError(f"{name} is a whole number from {least} up, got {n!r}")
+def whole(n, name, least=0, most=np.inf, even=False):
+    """n as an int, or a ValueError: it counts `name`, from `least` up to `most`."""
+    is_whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
+    if not is_whole or not least <= n <= most or (even and n % 2):
+        kind, end = "an even" if even else "a whole", f" to {most}" if most < np.inf else " up"
+        raise ValueError(f"{name} is {kind} number from {least}{end}, got {n!r}")
     return int(n)
 
 
-def number(x, name, least=-np.inf):
-    """x as a float, or a ValueError: it is `name`, finite, from `least` up."""
+def number(x, name, least=-np.inf, most=np.inf, above=-np.inf, below=np.inf):
+    """x as a float, or a ValueError: it is `name`, finite, and within the bounds that are given.
+
+    least, most : bounds that it may reach. above, below : bounds that it may not.
+    """
     try:
         value = float(x) if isinstance(x, Real) and not isinstance(x, bool) else np.nan
     except OverflowError:  # a whole number beyond float64
         value = np.inf
-    if not least <= value < np.inf or value == -np.inf:
-        range_ = "" if least == -np.inf else f" from {least:g} up"
-        raise ValueError(f"{name} is a finite number{range_}, got {x!r}")
+    if not (least <= value <= most and above < value < below):
+        raise ValueError(f"{name} is a finite number{_range(least, most, above, below)}, got {x!r}")
     return value
+
+
+def _range(least, most, above=-np.inf, below=np.inf):
+    """The bounds of a number in words."""
+    if least > -np.inf:
+        return f" from {least:g} to {most:g}" if most < np.inf else f" from {least:g} up"
+    bounds = {"above": above, "up to": most, "below": below}
+    return " and".join(
+        f" {word} {bound:g}" for word, bound in bounds.items() if abs(bound) < np.inf
+    )
+
+
+def one_of(x, names, what):
+    """x, or a ValueError: it is `what`, one of the strings `names`."""
+    if not isinstance(x, str) or x not in names:
+        raise ValueError(f"{what} is one of {', '.join(names)}, got {x!r}")
+    return x
+
+
+def pair(x, name, parts):
+    """The two parts of x, or a ValueError: `name` is a pair, such as "(period, A)"."""
+    try:
+        first, second = x
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is a pair {parts}, got {x!r}") from error
+    return first, second
+
+
+def instance(x, kind, name):
+    """x, or a ValueError: it is an instance of the class `kind`, which is told as `name`."""
+    if not isinstance(x, kind):
+        own = f"{type(x).__module__}.{type(x).__qualname__}"
+        raise ValueError(f"expected {name}, got {reprlib.repr(x)} of the class {own}")
+    return x
+
+
+def one_given(a, b, needs):
+    """Refuse both of two arguments, or neither: `needs` says what needs either which or which."""
+    if (a is None) == (b is None):
+        raise ValueError(f"{needs}: got {'neither' if a is None else 'both'}")
+
+
+def function(f, name):
+    """f, or a ValueError: `name` can be called."""
+    if not callable(f):
+        raise ValueError(f"{name} is a function, got {f!r}")
+    return f
 
 
 def flag(x, name):
@@ -47,11 +99,12 @@ def orders(a, K):
     return a
 
 
-def reals(a, name, narrow=False):
+def reals(a, name, narrow=False, least=-np.inf, most=np.inf):
     """a as a new float64 array, or a ValueError: `name` is an array of finite real numbers.
 
     Integers and floats of every width and byte order, from NumPy, pandas, lists, or torch tensors
-    on any device (read without their graph). narrow : whether float32 stays float32.
+    on any device (read without their graph). narrow : whether float32 stays float32. least, most :
+    bounds of every number.
     """
     if is_masked(a):
         raise ValueError(
@@ -67,6 +120,8 @@ def reals(a, name, narrow=False):
         raise ValueError(f"{name} must be an array of real numbers, got {a!r}: {reason}") from error
     if not np.all(np.isfinite(numbers)):
         raise ValueError(f"{name} holds NaN or infinity: {numbers}")
+    if np.any((numbers < least) | (numbers > most)):
+        raise ValueError(f"{name} holds numbers{_range(least, most)} alone, got {numbers}")
     return numbers
 
 
@@ -107,6 +162,36 @@ def within_range(a, name):
         )
 
 
+def symmetric(a, name, axes=1):
+    """a (..., rows, rows), the mean of its triangles where these differ by float32's rounding.
+
+    axes : how many axes of a number its rows. Raises ValueError for triangles that differ by more.
+    """
+    lead = a.ndim - 2 * axes
+    matrix = tuple(range(lead, a.ndim))
+    mirrored = a.transpose(*range(lead), *matrix[axes:], *matrix[:axes])
+    off, scale = np.abs(a - mirrored), np.abs(a).max(matrix, keepdims=True)
+    if not np.any(off > EXACT * scale):
+        return a
+    if np.any(off > rounding(a) * scale):
+        place = tuple(map(int, np.unravel_index(np.argmax(off), a.shape)))
+        here, there = apart(a[place], mirrored[place])
+        opposite = place[:lead] + place[lead + axes :] + place[lead : lead + axes]
+        raise ValueError(
+            f"{name} is not symmetric: {here} at {place} against {there} at {opposite}; give both "
+            "alike"
+        )
+    return (a + mirrored) / 2
+
+
+def semidefinite(a, what):
+    """Refuse a symmetric a (..., n, n) of which an eigenvalue is below 0, but for rounding."""
+    values = np.linalg.eigvalsh(a)
+    if np.any(values[..., 0] < -EXACT * np.abs(values[..., -1])):
+        least = values[..., 0].min()
+        raise ValueError(f"{what}: its smallest eigenvalue is {least:.3g}, it must not be below 0")
+
+
 def rounding(a):
     """What counts as rounding in the float64 array `a`: more where all entries are float32's."""
     return COARSE if np.array_equal(a, as_float32(a)) else EXACT
@@ -132,11 +217,11 @@ def through_constructor(record):
     return type(record), tuple(getattr(record, f.name) for f in fields(record))
 
 
-def check_mixing(A, workers=None):
+def check_mixing(A, workers=None, square=None):
     """A as a float64 array, or a ValueError that says what is wrong with it.
 
     Rows sum to 1 up to 1e-9, or, where all entries are float32 numbers, up to 1e-6; A is returned
-    as it is.
+    as it is. square : what needs as many receivers as senders, if something does.
     """
     A = reals(A, "A")
     if A.ndim != 2 or 0 in A.shape:
@@ -144,6 +229,10 @@ def check_mixing(A, workers=None):
     if workers is not None and A.shape[1] != workers:
         raise ValueError(
             f"A of shape {A.shape} takes {A.shape[1]} workers, the state has {workers}"
+        )
+    if square is not None and A.shape[0] != A.shape[1]:
+        raise ValueError(
+            f"{square} needs a square A (P, P), got shape {A.shape}: gossipdyn.mix takes any"
         )
     if np.any(A < 0):
         i, j = np.argwhere(A < 0)[0]

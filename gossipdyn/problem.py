@@ -4,8 +4,18 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .averages.activation import ROUNDING, Activation
-from .checks import EXACT, apart, frozen, number, reals, rounding, through_constructor
+from .averages.activation import Activation
+from .checks import (
+    EXACT,
+    frozen,
+    instance,
+    number,
+    reals,
+    semidefinite,
+    symmetric,
+    through_constructor,
+    whole,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +57,7 @@ class Problem:
     weight_decay: float = 0.0
 
     def __post_init__(self):
-        if not isinstance(self.activation, Activation):
-            raise ValueError(
-                f"activation is a gossipdyn.Activation such as gossipdyn.erf, "
-                f"got {self.activation!r}"
-            )
+        instance(self.activation, Activation, "a gossipdyn.Activation such as gossipdyn.erf")
         v_star, T = frozen(self.v_star, "v_star"), reals(self.T, "T")
         if v_star.ndim != 1 or v_star.size == 0:
             raise ValueError(
@@ -61,23 +67,9 @@ class Problem:
             raise ValueError(
                 f"v_star of shape {v_star.shape} needs T of shape {2 * v_star.shape}, got {T.shape}"
             )
-        off = np.abs(T - T.T)
-        if np.any(off > EXACT * np.abs(T).max()):
-            m, n = np.unravel_index(np.argmax(off), T.shape)
-            if off[m, n] > rounding(T) * np.abs(T).max():
-                here, there = apart(T[m, n], T[n, m])
-                raise ValueError(
-                    f"T is not symmetric: {here} at ({m}, {n}) against {there} at ({n}, {m}); "
-                    "T holds w*_m.w*_n / N, give both alike"
-                )
-            T = (T + T.T) / 2
+        T = symmetric(T, "T")
         T.setflags(write=False)
-        eigenvalues = np.linalg.eigvalsh(T)
-        if eigenvalues[0] < -ROUNDING * abs(eigenvalues[-1]):
-            raise ValueError(
-                f"no teacher has these overlaps: the smallest eigenvalue of T is "
-                f"{eigenvalues[0]:.3g}, it must not be below 0"
-            )
+        semidefinite(T, "no teacher has the overlaps T")
         object.__setattr__(self, "v_star", v_star)
         object.__setattr__(self, "T", T)
         for name in ("eta", "eta_v", "sigma", "weight_decay"):
@@ -86,10 +78,9 @@ class Problem:
             raise ValueError(
                 "eta is 0 and eta_v is 0, then nothing is learnt: use a learning rate above 0"
             )
-        batch = number(self.batch, "batch", 0)
-        if batch < 1 or batch != int(batch):
-            raise ValueError(f"batch counts samples, a whole number from 1 up, got {self.batch!r}")
-        object.__setattr__(self, "batch", int(batch))
+        batch = number(self.batch, "batch, the number of samples,", 1)
+        batch = int(batch) if batch == int(batch) else self.batch  # 4.0 counts, 2.5 does not
+        object.__setattr__(self, "batch", whole(batch, "batch, the number of samples,", 1))
 
     @classmethod
     def from_weights(cls, w, activation, **others):
@@ -150,8 +141,4 @@ def check_learns(problem, what):
 
 def check_problem(problem):
     """Refuse what is no Problem."""
-    if not isinstance(problem, Problem):
-        raise ValueError(
-            f"expected a gossipdyn.Problem, got {problem!r} of the class "
-            f"{type(problem).__module__}.{type(problem).__qualname__}"
-        )
+    instance(problem, Problem, "a gossipdyn.Problem")

@@ -1,10 +1,8 @@
 """Starts: weights that have given overlaps, and overlaps of random weights."""
 
-from numbers import Real
-
 import numpy as np
 
-from .checks import flag, reals, whole
+from .checks import flag, number, reals, whole
 from .problem import check_problem
 from .states import Overlaps, Weights, _check_gram, check_fit, gram
 
@@ -84,9 +82,7 @@ def lift(problem, x, N, seed=0):
 
 def check_dimension(N, d, who, rows="P*K + M"):
     """Refuse an N that is no whole number, or that leaves no room for d rows (named by `rows`)."""
-    if isinstance(N, bool) or not isinstance(N, int | np.integer):
-        raise ValueError(f"{who} needs N, the input dimension, as a whole number, got {N!r}")
-    if N < d:
+    if whole(N, "N, the input dimension,") < d:
         raise ValueError(f"{who} needs N >= {rows} = {d} (the rows must fit into R^N), got N={N}")
 
 
@@ -120,8 +116,7 @@ def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False,
     shared = flag(shared, "shared")
     M = problem.M
     check_dimension(N, M, "random_start", rows="M")
-    if not isinstance(scale, Real) or not np.isfinite(scale) or scale < 0:
-        raise ValueError(f"scale is a standard deviation, finite and from 0 up, got {scale!r}")
+    scale = number(scale, "scale, a standard deviation,", 0)
     v = np.ones(students) if v is None else reals(v, "v")
     if v.shape != (students,):
         raise ValueError(f"{students} students need v of shape ({students},), got {v.shape}")

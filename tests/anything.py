@@ -39,6 +39,19 @@ def problem_and_overlaps(P, K, M, seed=0, runs=(), activation=gd.erf, **options)
     return problem_of(w, activation, **options), gd.overlaps(w)
 
 
+def odd_values(*ours):
+    """Values that few arguments can take: of Python, of NumPy, and those given."""
+    return [
+        None, True, -1, 0, 1.5, 3, -2.5, np.nan, np.inf, -np.inf, 1j, "x", b"x", [], {}, set(), (),
+        object(), len, gd, np.array([]), np.zeros((0, 0)), np.zeros(3), np.zeros((1, 1, 1)),
+        np.full((2, 2), np.nan), np.full(2, np.inf), np.eye(2) * 1j, np.eye(3), np.ones((2, 3)),
+        np.array(["a", "b"]), np.array([None, None]), [[1, 2], [3]], [1, "x"], [np.nan], [3, 2, 1],
+        [[0.5, 0.6], [0.5, 0.5]], [[1, -1], [-1, 1]], [(1.0,)], [(1.0, 2.0)], [(-1.0, None)],
+        [("x", None)], np.datetime64("2020-01-01"), slice(None), range(3), ..., Exception("x"),
+        *ours,
+    ]  # fmt: skip
+
+
 def same_numbers(a):
     """The array a, whose entries half precision holds too, in every form that is accepted: by name.
 

@@ -250,7 +250,9 @@ def test_what_fluctuations_refuses():
     with pytest.raises(ValueError, match="x0.R goes up to 0.3"):
         gd.fluctuations(TWO, START, 1.0, random_rows=True)
     found = gd.fluctuations(TWO, START, 1.0)
-    with pytest.raises(ValueError, match="f is one of Q, R, v, risk, mean_risk or a function"):
+    with pytest.raises(
+        ValueError, match="f, unless .* function of Overlaps, is one of Q, R, v, risk, mean_risk"
+    ):
         found.std("eps", 100)
     with pytest.raises(ValueError, match="law of exits"):
         found.passed(u, 0.3, 100)

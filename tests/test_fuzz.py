@@ -6,14 +6,18 @@ NaN, no hang may come out.
 
 import inspect
 import linecache
+import signal
+import tempfile
 import traceback
 import warnings
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
-from anything import no_numbers, same_numbers
+from anything import no_numbers, odd_values, same_numbers
 
 import gossipdyn as gd
 
@@ -28,16 +32,11 @@ NEAR = gd.Overlaps.single(Q=0.5 * I2, R=[[0.25, 0.25], [0.25, 0.251]], v=[1, 1])
 FLUCTUATIONS = gd.fluctuations(PROBLEM, NEAR, 0.1)
 RUN = gd.run(gd.chain(N=20, runs=3), PROBLEM, X, [(1.0, gd.ring(2))], record=[0.5])
 C4 = np.eye(4) + 0.1
+FOLDER = tempfile.TemporaryDirectory()  # it goes when this module does
+FILE = Path(FOLDER.name) / "run.npz"
+RUN.save(FILE)
 
-BAD = [
-    None, True, -1, 0, 1.5, 3, -2.5, np.nan, np.inf, -np.inf, 1j, "x", b"x", [], {}, set(), (),
-    object(), len, gd, np.array([]), np.zeros((0, 0)), np.zeros(3), np.zeros((1, 1, 1)),
-    np.full((2, 2), np.nan), np.full(2, np.inf), np.eye(2) * 1j, np.eye(3), np.ones((2, 3)),
-    np.array(["a", "b"]), np.array([None, None]), [[1, 2], [3]], [1, "x"], [np.nan], [3, 2, 1],
-    [[0.5, 0.6], [0.5, 0.5]], [[1, -1], [-1, 1]], [(1.0,)], [(1.0, 2.0)], [(-1.0, None)],
-    [("x", None)], PROBLEM, X, ONE, W, RUN, gd.erf, gd.flow(), gd.ring(3), gd.ring(2),
-    np.datetime64("2020-01-01"), slice(None), range(3), ..., Exception("x"),
-]  # fmt: skip
+ODD = odd_values(PROBLEM, X, ONE, W, RUN, gd.erf, gd.flow(), gd.ring(3), gd.ring(2))
 
 CALLS = {
     "Problem": (gd.Problem, dict(
@@ -71,7 +70,11 @@ CALLS = {
     "Problem.from_weights": (gd.Problem.from_weights, dict(w=W, activation=gd.erf, v_star=[1, 1])),
     "from_networkx": (gd.from_networkx, dict(graph=nx.path_graph(3))),
     "Matched": (gd.Matched, dict(A=gd.ring(2), signs=False, tie=0.1)),
-    "a Matched": (gd.matched(gd.ring(2)), dict(state=X)),
+    "Matched.__call__": (gd.matched(gd.ring(2)), dict(state=X)),
+    "Matched.matrix": (gd.matched(gd.ring(2)).matrix, dict(state=X)),
+    "Trajectory.save": (RUN.save, dict(path=FILE)),
+    "Trajectory.load": (gd.Trajectory.load, dict(path=FILE, activation=gd.erf)),
+    "Trajectory.to_xarray": (RUN.to_xarray, {}),
     "from_edges": (gd.from_edges, dict(P=3, edges=[(0, 1), (1, 2)])),
     "complete": (gd.complete, dict(P=3)),
     "ring": (gd.ring, dict(P=3)),
@@ -102,10 +105,10 @@ CALLS = {
         engine=gd.sgd(N=20, runs=2), problem=PROBLEM, x0=X, rounds=[(1.0, gd.ring(2))],
         record=[0.5], ends=True, keep=("risk",), start=0.0,
     )),
-    "state": (RUN.state, dict(i=0)),
-    "at": (RUN.at, dict(alpha=0.5)),
-    "mean": (RUN.mean, dict(name="risk")),
-    "sem": (RUN.sem, dict(name="risk")),
+    "Trajectory.state": (RUN.state, dict(i=0)),
+    "Trajectory.at": (RUN.at, dict(alpha=0.5)),
+    "Trajectory.mean": (RUN.mean, dict(name="risk")),
+    "Trajectory.sem": (RUN.sem, dict(name="risk")),
     "fixed_point": (gd.fixed_point, dict(problem=PROBLEM, near=gd.perfect(PROBLEM))),
     "fixed_point of rounds": (gd.fixed_point, dict(
         problem=PROBLEM, near=gd.perfect(PROBLEM), within=gd.symmetric, round=(0.1, np.eye(1)),
@@ -127,25 +130,28 @@ CALLS = {
     "bootstrap": (gd.bootstrap, dict(
         values=[1.0, 2.0, 4.0], statistic=np.median, seed=0, confidence=0.9, draws=100,
     )),
-    "std": (RUN.std, dict(name="risk")),
-    "quantile": (RUN.quantile, dict(name="risk", q=[0.5])),
-    "first_below": (RUN.first_below, dict(level=0.1, name="risk", since=0.5, for_good=True)),
+    "Trajectory.std": (RUN.std, dict(name="risk")),
+    "Trajectory.quantile": (RUN.quantile, dict(name="risk", q=[0.5])),
+    "Trajectory.first_below": (RUN.first_below, dict(
+        level=0.1, name="risk", since=0.5, for_good=True,
+    )),
     "fluctuations": (gd.fluctuations, dict(
         problem=PROBLEM, x0=ONE, rounds=0.1, record=[0.05], random_rows=False,
     )),
-    "std of the limit": (FLUCTUATIONS.std, dict(f="R", N=100)),
-    "passed": (FLUCTUATIONS.passed, dict(f=lambda x: 0 * x.v, threshold=0.1, N=100)),
+    "Fluctuations.std": (FLUCTUATIONS.std, dict(f="R", N=100)),
+    "Fluctuations.passed": (FLUCTUATIONS.passed, dict(f=lambda x: 0 * x.v, threshold=0.1, N=100)),
     "diffusion": (gd.diffusion, dict(problem=PROBLEM, x=ONE)),
-    "I2": (gd.erf.I2, dict(C=C4[:2, :2])),
-    "I3": (gd.relu.I3, dict(C=C4[:3, :3])),
-    "I4": (gd.relu.I4, dict(C=C4)),
-    "J2": (gd.tanh.J2, dict(C=C4[:2, :2])),
+    "Activation.I2": (gd.erf.I2, dict(C=C4[:2, :2])),
+    "Activation.I3": (gd.relu.I3, dict(C=C4[:3, :3])),
+    "Activation.I4": (gd.relu.I4, dict(C=C4)),
+    "Activation.J2": (gd.tanh.J2, dict(C=C4[:2, :2])),
     "gelu": (gd.gelu, dict(beta=2.0)),
     "smooth": (gd.smooth, dict(g=np.tanh, dg=lambda x: 1 / np.cosh(x) ** 2)),
     "sweep": (gd.sweep, dict(function=len, points=[[1], [2]], cores=1)),
 }  # fmt: skip
 # "never": no plateau, no teacher, no floor, no time
-NAN_IS_AN_ANSWER = {"phases", "setbacks", "diagnose", "first_below", "bootstrap"}
+NAN_IS_AN_ANSWER = {"phases", "setbacks", "diagnose", "Trajectory.first_below", "bootstrap"}
+FOREIGN = {"Matched.matrix"}  # of weights and overlaps alone, which it does not check
 SLOW = {"noise_to_come", "spawning", "fixed_point of rounds"}  # a second: every tenth bad argument
 
 
@@ -169,10 +175,30 @@ def ours(error):
     return last.filename.startswith(PACKAGE) and line.startswith("raise")
 
 
-def complaint(name, key, value):
-    """What is wrong with the answer to one bad call, or None."""
+class Late(BaseException):
+    """A call has not returned in time. It is no Exception, which the call itself might catch."""
+
+
+@contextmanager
+def time_limit(seconds=20):
+    """Raise Late in what takes longer."""
+
+    def stop(*_):
+        raise Late(f"it has not returned within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def complaint(name, key, value, seconds=20):
+    """What is wrong with the answer to one odd call, or None."""
     call, arguments = CALLS[name]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), time_limit(seconds):
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message="columns do not sum to 1")
         try:
@@ -181,11 +207,13 @@ def complaint(name, key, value):
             if ours(error) and len(str(error).split()) > 3:
                 return None
             return f"{name}({key}={value!r}): foreign or wordless: {error!r}"
-        except Exception as error:
+        except (Exception, Late) as error:
             if value is len and key in ("A", "f", "statistic", "within"):  # its author's own error
                 return None
             return f"{name}({key}={value!r}): {type(error).__name__}: {error}"
-    if name not in NAN_IS_AN_ANSWER and not all(np.isfinite(a).all() for a in numbers(result)):
+    if name.split()[0] not in NAN_IS_AN_ANSWER and not all(
+        np.isfinite(a).all() for a in numbers(result)
+    ):
         return f"{name}({key}={value!r}): NaN or infinity came out"
     return None
 
@@ -196,10 +224,44 @@ RECORDS = {  # made by the package, of its own numbers; Diverged and SweepFailed
 }  # fmt: skip
 
 
-def test_every_public_callable_is_called():
-    driven = [call for call, _ in CALLS.values()]
-    public = {name for name in gd.__all__ if callable(getattr(gd, name))} - RECORDS
-    assert not [name for name in sorted(public) if getattr(gd, name) not in driven]
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch):
+    """Some odd values are names of files."""
+    monkeypatch.chdir(tmp_path)
+
+
+def parameters(name):
+    """The names of all arguments of a call, those that it leaves out among them."""
+    call, arguments = CALLS[name]
+    signature = inspect.signature(call).parameters.values()
+    return list(arguments | {p.name: None for p in signature if p.kind is not p.VAR_KEYWORD})
+
+
+@lru_cache
+def records():
+    """One record of each class that public functions take or return, by the name of the class."""
+    results = [call(**arguments) for call, arguments in CALLS.values()]
+    given = [thing for _, arguments in CALLS.values() for thing in arguments.values()]
+    parts = [part for result in results if isinstance(result, list | tuple) for part in result]
+    ours = [t for t in [*results, *given, *parts] if type(t).__module__.startswith("gossipdyn")]
+    return {type(thing).__name__: thing for thing in ours}
+
+
+def methods(cls):
+    """The names of the methods that a class of the package gives to its users."""
+    return [
+        name for name, thing in vars(cls).items()
+        if callable(getattr(cls, name)) and not isinstance(thing, type)
+        and (not name.startswith("_") or name == "__call__")
+    ]  # fmt: skip
+
+
+def test_every_public_callable_has_valid_arguments_here():
+    public = {name for name in gd.__all__ if callable(getattr(gd, name))}
+    found = {type(record) for record in records().values()}
+    found |= {thing for name in gd.__all__ if inspect.isclass(thing := getattr(gd, name))}
+    public |= {f"{cls.__name__}.{name}" for cls in found for name in methods(cls)}
+    assert sorted(public - RECORDS - {name.split()[0] for name in CALLS}) == []
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -210,10 +272,30 @@ def test_the_call_itself_works(name):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_one_bad_argument_is_refused_in_words_or_computed_on(name):
-    bad = BAD[::10] if name in SLOW else BAD
-    complaints = [complaint(name, key, value) for key in CALLS[name][1] for value in bad]
-    assert [c for c in complaints if c] == []
+def test_one_odd_argument_is_refused_in_words_or_computed_on(name):
+    odd = ODD[::10] if name in SLOW else ODD
+    complaints = [complaint(name, key, value) for key in parameters(name) for value in odd]
+    assert name in FOREIGN or [c for c in complaints if c] == []
+
+
+def test_records_are_shown_and_compared_with_anything():
+    for name, record in records().items():
+        properties = [key for key, p in vars(type(record)).items() if isinstance(p, property)]
+        assert all(getattr(record, key) is not None for key in properties), name
+        assert repr(record) and str(record) and getattr(record, "_repr_html_", record.__repr__)()
+        for value in ODD:
+            with time_limit():
+                assert record.__eq__(value) in (True, False, NotImplemented), (name, value)
+
+
+def test_a_call_that_hangs_is_a_complaint(monkeypatch):
+    def hang(x):
+        while x is None:
+            pass
+
+    monkeypatch.setitem(CALLS, "hang", (hang, {"x": 1}))
+    assert complaint("hang", "x", 1) is None
+    assert "has not returned" in complaint("hang", "x", None, seconds=0.1)
 
 
 def as_it_is(array):
@@ -252,11 +334,11 @@ ARRAYS = [
     ("modes", "round", [[1]], lambda A: (0.125, A)),
     ("gossip_floor", "A", HALF, as_it_is),
     ("interpolation", "t", [0.5, 1], as_it_is),
-    ("quantile", "q", [0.5], as_it_is),
-    ("I2", "C", I2, as_it_is),
-    ("I3", "C", np.eye(3), as_it_is),
-    ("I4", "C", np.eye(4), as_it_is),
-    ("J2", "C", I2, as_it_is),
+    ("Trajectory.quantile", "q", [0.5], as_it_is),
+    ("Activation.I2", "C", I2, as_it_is),
+    ("Activation.I3", "C", np.eye(3), as_it_is),
+    ("Activation.I4", "C", np.eye(4), as_it_is),
+    ("Activation.J2", "C", I2, as_it_is),
     *(("Weights", name, np.round(getattr(W, name)), as_it_is) for name in ("W", "v", "W_star")),
 ]  # fmt: skip
 
@@ -287,14 +369,14 @@ def test_the_same_numbers_give_the_same_result_in_every_form(name, key, array, p
             np.testing.assert_array_equal(a, b, err_msg=form)
 
 
-def test_two_random_bad_arguments_at_once():
+def test_two_random_odd_arguments_at_once():
     rng = np.random.default_rng(0)
     several = [name for name in CALLS if len(CALLS[name][1]) > 1 and name not in SLOW]
     for _ in range(300):
         name = several[rng.integers(len(several))]
         call, arguments = CALLS[name]
         first, second = rng.permutation(list(arguments))[:2]
-        changed = call, arguments | {first: BAD[rng.integers(len(BAD))]}
+        changed = call, arguments | {first: ODD[rng.integers(len(ODD))]}
         CALLS["both"] = changed
-        assert complaint("both", second, BAD[rng.integers(len(BAD))]) is None
+        assert complaint("both", second, ODD[rng.integers(len(ODD))]) is None
     del CALLS["both"]

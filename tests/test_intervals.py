@@ -91,5 +91,5 @@ def test_what_has_no_interval_is_refused():
     for statistic in (str, lambda x: x[x > x.mean()]):
         with pytest.raises(ValueError, match="statistic makes"):
             gd.bootstrap([1, 2, 30], statistic)
-    with pytest.raises(ValueError, match="between 0 and 1"):
+    with pytest.raises(ValueError, match="above 0 and below 1"):
         gd.bootstrap([1, 2, 3], confidence=1.0)

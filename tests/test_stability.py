@@ -242,7 +242,7 @@ def test_what_modes_refuses():
         gd.modes(problem, gd.perfect(problem))
     with pytest.raises(ValueError, match="2 workers"):
         gd.modes(*anything.problem_and_overlaps(2, 2, 2))
-    with pytest.raises(ValueError, match="a period above 0, got 0"):
+    with pytest.raises(ValueError, match="period of a round is a finite number above 0, got 0"):
         gd.modes(*anything.problem_and_overlaps(2, 2, 2), round=(0, gd.complete(2)))
     with pytest.raises(ValueError, match="second layers of these workers, which differ"):
         gd.modes(*anything.problem_and_overlaps(2, 2, 2), round=(1, gd.complete(2)))

@@ -12,11 +12,7 @@ averages of two fields only. Chapter `gaussian_averages` derives the formulas.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
-from ..checks import EXACT, apart, reals, rounding, within_range
-
-ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
+from ..checks import reals, semidefinite, symmetric, within_range
 
 
 @dataclass(frozen=True)
@@ -91,23 +87,9 @@ def _covariance(C, k):
             f"a covariance of {k} fields has shape (..., {k}, {k}), got {C.shape}: "
             "pick the rows and columns of the fields you average over"
         )
-    off = np.abs(C - C.swapaxes(-1, -2))
-    scale = np.abs(C).max((-2, -1), keepdims=True)
-    if np.any(off > EXACT * scale):
-        if np.any(off > rounding(C) * scale):
-            worst = np.unravel_index(np.argmax(off), C.shape)
-            here, there = apart(C[worst], C.swapaxes(-1, -2)[worst])
-            raise ValueError(
-                f"a covariance is symmetric, got {here} at {tuple(map(int, worst))} against {there}"
-            )
-        C = (C + C.swapaxes(-1, -2)) / 2
+    C = symmetric(C, "the covariance")
     within_range(C, "the covariance")
-    eigenvalues = np.linalg.eigvalsh(C)
-    if np.any(eigenvalues[..., 0] < -ROUNDING * np.abs(eigenvalues[..., -1])):
-        raise ValueError(
-            f"no fields have this covariance: its smallest eigenvalue is "
-            f"{eigenvalues[..., 0].min():.3g}, a covariance has none below 0"
-        )
+    semidefinite(C, "no fields have this covariance")
     return C
 
 

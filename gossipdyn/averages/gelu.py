@@ -15,11 +15,11 @@ where a delta function conditions all others. Derived in the book, chapter `gaus
 
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from numbers import Real
 
 import numpy as np
 from scipy.special import ndtr
 
+from ..checks import number
 from .activation import Activation, Given
 from .orthants import directions, orthants
 
@@ -186,11 +186,7 @@ def gelu(beta=1.0):
     an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter
     `gaussian_averages`, equation :eq:`eq-gelu`; derived in the book.
     """
-    if isinstance(beta, bool) or not isinstance(beta, Real) or not 0 < beta <= SHARPEST:
-        raise ValueError(
-            f"beta is a number above 0 and up to {SHARPEST:g} (relu is the limit), got {beta!r}"
-        )
-    beta = float(beta)
+    beta = number(beta, "beta, of which relu is the limit,", above=0, most=SHARPEST)
     parts = {
         "g": _gelu_g,
         "dg": _gelu_dg,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit
 
-from ..checks import apart
+from ..checks import apart, function, whole
 from . import quadrature
 from .activation import Activation, Given
 
@@ -48,11 +48,8 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
     beyond what the finest grid resolves. Chapter `gaussian_averages`, :eq:`eq-mehler`; derived in
     the book.
     """
-    for function in (g, dg):
-        if not callable(function):
-            raise ValueError(f"smooth needs functions g and dg, got {function!r}")
-    if isinstance(nodes, bool) or not isinstance(nodes, int | np.integer) or nodes < 2 or nodes % 2:
-        raise ValueError(f"nodes is an even number from 2 up, got {nodes!r}")
+    function(g, "g"), function(dg, "dg")
+    nodes = whole(nodes, "nodes", 2, even=True)
     if (torch_g is None) != (torch_dg is None):
         raise ValueError("give both torch_g and torch_dg, or neither")
     name = f"smooth({getattr(g, '__name__', 'g') if name is None else name})"

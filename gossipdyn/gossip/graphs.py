@@ -4,7 +4,6 @@ A[receiver, sender] is the weight of the sender's parameters in the receiver's n
 graph of one worker is [[1]]. Chapter `topology`.
 """
 
-from numbers import Real
 from operator import index
 
 import numpy as np
@@ -130,12 +129,7 @@ def erdos_renyi(P, probability, seed=0):
     takes a probability of about ln(P) / P.
     """
     P = whole(P, "P", 1)
-    if (
-        isinstance(probability, bool)
-        or not isinstance(probability, Real)
-        or not 0 <= probability <= 1
-    ):
-        raise ValueError(f"probability is a number from 0 to 1, got {probability!r}")
+    probability = number(probability, "probability", 0, 1)
     rng = np.random.default_rng(whole(seed, "seed"))
     i, j = np.triu_indices(P, 1)
     for _ in range(TRIES):
@@ -236,10 +230,8 @@ def spectral_gap(A):
     sum to 1. Returns a float. Xiao & Boyd (2004). The noise floor asks for all eigenvalues, not for
     this one: chapter `topology`, equation :eq:`eq-period`.
     """
-    A = check_mixing(A)
-    P = A.shape[0]
-    if A.shape[1] != P:
-        raise ValueError(f"a spectral gap belongs to a square A, got shape {A.shape}")
+    A = check_mixing(A, square="a spectral gap")
+    P = len(A)
     if np.allclose(A @ A.T, A.T @ A, rtol=0, atol=1e-12):
         moduli = np.sort(np.abs(np.linalg.eigvals(A)))
         return float(1 - moduli[-2]) if P > 1 else 1.0
@@ -248,9 +240,7 @@ def spectral_gap(A):
 
 def _square(A):
     """A checked, in float32 where its rows sum to 1 in float32 only: so will those made of it."""
-    A = check_mixing(A)
-    if A.shape[0] != A.shape[1]:
-        raise ValueError(f"a graph of workers has a square A, got shape {A.shape}")
+    A = check_mixing(A, square="a graph of workers")
     return A if np.all(np.abs(A.sum(1) - 1) <= EXACT) else A.astype(np.float32)
 
 

@@ -11,7 +11,7 @@ from html import escape
 
 import numpy as np
 
-from ..checks import whole
+from ..checks import one_given, whole
 from ..equations import mean_risk, risk
 from ..gossip.matched import TIE, relative_order, signs_are_free
 from ..gossip.mix import mix
@@ -113,11 +113,7 @@ def diagnose(x, A=None, after=None, problem=None, N=None):
     of A and after is given, for states of different shapes, for Weights whose teacher does not have
     the problem's T, and for all that mix() and risk() refuse. Chapter `diagnosis`.
     """
-    if (A is None) == (after is None):
-        raise ValueError(
-            "diagnose needs either A, the round to predict, or after, the state after a round: got "
-            + ("neither" if A is None else "both")
-        )
+    one_given(A, after, "diagnose needs either A, the round to predict, or after, the state after")
     if N is None and isinstance(x, Weights):
         N = x.W.shape[-1]
     floor = _floor(N)

@@ -7,7 +7,7 @@ lower and upper end cover the truth with the probability `confidence`, nearly.
 import numpy as np
 from scipy.special import ndtri
 
-from ..checks import is_masked, number, whole
+from ..checks import function, is_masked, number, whole
 
 
 def proportion(k, n, confidence=0.95):
@@ -34,7 +34,7 @@ def proportion(k, n, confidence=0.95):
             f"and n={given[1]!r}"
         )
     k, n = k.astype(float), n.astype(float)  # products of small integer types wrap around
-    z = ndtri((1 + _confidence(confidence)) / 2)
+    z = ndtri((1 + number(confidence, "confidence", above=0, below=1)) / 2)
     centre, spread = k + z**2 / 2, z * np.sqrt(k * (n - k) / n + z**2 / 4)
     parts = k / n, (centre - spread) / (n + z**2), (centre + spread) / (n + z**2)
     # at k = 0 and k = n the ends are 0 and 1 but for rounding
@@ -58,9 +58,8 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
     than 2 runs, nan among the values or in the statistic (inf - inf), and options that are none.
     """
     values = _values(values)
-    if not callable(statistic):
-        raise ValueError(f"statistic is a function of an array of runs, got {statistic!r}")
-    low = (1 - _confidence(confidence)) / 2
+    function(statistic, "statistic, of an array of runs,")
+    low = (1 - number(confidence, "confidence", above=0, below=1)) / 2
     rng = np.random.default_rng(whole(seed, "seed"))
     rows = rng.integers(len(values), size=(whole(draws, "draws", 100), len(values)))
     with np.errstate(invalid="ignore"):  # inf - inf is answered below, in words
@@ -100,9 +99,3 @@ def _values(values):
             f"a bootstrap needs the values of 2 or more runs, none of them nan, got {values}"
         )
     return values
-
-
-def _confidence(confidence):
-    if not 0 < number(confidence, "confidence", 0) < 1:
-        raise ValueError(f"confidence is a probability between 0 and 1, got {confidence!r}")
-    return confidence

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
+from ..checks import whole
 from .digest import digest, environment
 from .files import read_pickle, write_pickle
 
@@ -51,8 +52,8 @@ def sweep(function, points, store=None, cores=-1):
         raise ValueError(f"sweep needs a function of one point, got {function!r}")
     if not np.iterable(points):
         raise ValueError(f"points is a list of what the function takes, got {points!r}")
-    if isinstance(cores, bool) or not isinstance(cores, int | np.integer) or cores == 0:
-        raise ValueError(f"cores is a whole number but 0, or -1 for all, got {cores!r}")
+    if whole(cores, "cores, of which -1 are all,", -np.inf) == 0:
+        raise ValueError("0 cores compute nothing: give 1 or more, or -1 for all")
     points = list(points)
     keys = range(len(points)) if store is None else _files(store, function, points)
     records, failed = {}, {}

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..averages.activation import Activation
 from ..averages.shipped import named
-from ..checks import flag, number, reals
+from ..checks import flag, instance, number, one_of, reals, whole
 from ..problem import Problem
 from ..states import Overlaps, Weights
 from ..version import __version__
@@ -57,8 +57,7 @@ class Trajectory:
         """Overlaps (runs, ...) at recorded time number i, ready to start from."""
         Q, R, v = (self._kept(name) for name in ("Q", "R", "v"))
         times = len(self.alpha)
-        if isinstance(i, bool) or not isinstance(i, int | np.integer) or not -times <= i < times:
-            raise ValueError(f"i counts recorded times, of which there are {times}, got {i!r}")
+        i = whole(i, f"i, which counts the {times} recorded times,", -times, times - 1)
         return Overlaps(Q=Q[:, i], R=R[:, i], v=v[:, i])
 
     def at(self, alpha):
@@ -92,8 +91,8 @@ class Trajectory:
         q : a part from 0 to 1, or a list of them; 0.5 is the median. For an interval of a quantile
         see bootstrap().
         """
-        q = reals(q, "q")
-        if q.ndim > 1 or not q.size or not np.all((q >= 0) & (q <= 1)):
+        q = reals(q, "q", least=0, most=1)
+        if q.ndim > 1 or not q.size:
             raise ValueError(f"q is a part from 0 to 1, or a list of them, got {q}")
         return np.quantile(self._kept(name), q, axis=0)
 
@@ -112,10 +111,8 @@ class Trajectory:
         Raises ValueError for a risk that was not kept and for a `since` after the end. Chapter
         `setback`.
         """
-        if not isinstance(name, str) or name not in ("risk", "mean_risk"):
-            raise ValueError(f'the risks of a trajectory are "risk" and "mean_risk", not {name!r}')
-        if not number(level, "level, a risk,", 0) > 0:
-            raise ValueError(f"level is a risk above 0, got {level!r}")
+        one_of(name, ("risk", "mean_risk"), "name")
+        level = number(level, "level, a risk,", above=0)
         since = self.alpha[0] if since is None else number(since, "since")
         if since > self.alpha[-1] + 1e-9:
             raise ValueError(f"the record ends at alpha={self.alpha[-1]:.6g}, before since={since}")
@@ -187,10 +184,7 @@ class Trajectory:
         newer format, and for an activation that is not the one it names.
         """
         path = path_of(path)
-        if not isinstance(activation, Activation | None):
-            raise ValueError(
-                f"activation is a gossipdyn.Activation, that of the run, got {activation!r}"
-            )
+        instance(activation, Activation | None, "a gossipdyn.Activation, that of the run")
         with _refusing(path):
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as content:
                 arrays = {name: content[name] for name in content.files}
@@ -227,9 +221,7 @@ class Trajectory:
         )
 
     def _kept(self, name):
-        if not isinstance(name, str) or name not in KEPT:
-            raise ValueError(f"a trajectory holds {', '.join(KEPT)}, not {name!r}")
-        array = getattr(self, name)
+        array = getattr(self, one_of(name, KEPT, "an array of a trajectory"))
         if array is None:
             raise ValueError(
                 f"{name} was not kept, only {[k for k in KEPT if getattr(self, k) is not None]}: "
@@ -240,8 +232,7 @@ class Trajectory:
 
 def check_trajectory(t):
     """Refuse what is no Trajectory."""
-    if not isinstance(t, Trajectory):
-        raise ValueError(f"expected a gossipdyn.Trajectory, as run() returns it, got {t!r}")
+    instance(t, Trajectory, "a gossipdyn.Trajectory, as run() returns it")
 
 
 def same(a, b):

@@ -29,16 +29,25 @@ def diffusion(problem, x):
     x : Overlaps (P, ...). Raises ValueError for a leading axis of runs, and for overlaps that no
     weights have. Equation :eq:`eq-diffusion`; derived in the book.
     """
-    check_one_start(problem, x)
+    check_one_state(problem, x)
     return _diffusion(problem, x)
 
 
-def check_one_start(problem, x0):
-    """Refuse what are no overlaps of one start (P, ...)."""
-    check_overlaps(problem, x0)
-    if x0.v.ndim != 2:
+def check_one_state(problem, x):
+    """Refuse what are no overlaps of one state (P, ...)."""
+    check_overlaps(problem, x)
+    if x.v.ndim != 2:
         raise ValueError(
-            f"fluctuations are about one start (P, ...), got a leading axis: {x0.v.shape}"
+            f"one start or state (P, ...) is asked for, got a leading axis of runs: v {x.v.shape}"
+        )
+
+
+def check_random_rows(x0):
+    """Refuse a start of random rows with mean overlaps x0 that has a direction."""
+    if np.any(x0.R):
+        raise ValueError(
+            f"random rows have no mean overlap with the teacher, x0.R goes up to "
+            f"{np.abs(x0.R).max():.3g}: give x0 with R = 0"
         )
 
 

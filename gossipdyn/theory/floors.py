@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy
 
-from ..checks import check_mixing, number
+from ..checks import check_mixing, number, one_given
 from ..equations import drift
 from ..problem import check_learns
-from .perfect import perfect
+from .perfect import check_no_decay, perfect
 
 STRONGEST = 1e8  # coupling, in units of eta h: the digits lost are its digits
 
@@ -65,27 +65,16 @@ def gossip_floor(problem, A, period=None, coupling=None):
     :eq:`eq-floor-recursion`.
     """
     check_learns(problem, "a noise floor")
-    A = check_mixing(A)
-    if A.shape[0] != A.shape[1]:
-        raise ValueError(f"every worker takes part in every round: A is (P, P), got {A.shape}")
-    if (period is None) == (coupling is None):
-        raise ValueError(
-            "gossip_floor needs either period, the alpha between two rounds, or coupling, the "
-            "strength of a pull at all times: got " + ("neither" if period is None else "both")
-        )
-    if problem.weight_decay:
-        raise ValueError(
-            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: run "
-            "the flow to its end"
-        )
+    A = check_mixing(A, square="a floor of gossip")
+    one_given(period, coupling, "a floor needs either period, between rounds, or coupling, a pull")
+    check_no_decay(problem)
     h = np.linalg.eigvalsh(-drift(problem, perfect(problem))[0][0]) / problem.eta
     h = h[h > 1e-12 * abs(h[-1])]  # a direction that the risk does not see gets no noise
     if not h.size:
         raise ValueError(f"a teacher that is silent, v_star={problem.v_star}, leaves no floor")
     if period is not None:
-        x = 2 * problem.eta * h * number(period, "period, the alpha between two rounds,", 0)
-        if not x.min() > 0:
-            raise ValueError(f"the period between two rounds is above 0, got {period!r}")
+        period = number(period, "period, the alpha between two rounds,", above=0)
+        x = 2 * problem.eta * h * period
         x = x[:, None, None]
         after = _after_round(x, A)
         unit = np.eye(len(A))

@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 from scipy.special import erfc
 
-from ..checks import flag, number
+from ..checks import flag, number, one_of
 from ..coordinates import Coordinates
 from ..engines.flow import flow
 from ..equations import State, mean_worker, unchecked_risk
@@ -26,7 +26,7 @@ from ..problem import Problem
 from ..runs.run import run
 from ..runs.trajectory import KEPT
 from ..states import Overlaps
-from .diffusion import _diffusion, check_one_start
+from .diffusion import _diffusion, check_one_state, check_random_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,9 +55,7 @@ class Fluctuations:
         that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
         To first order, from the slope of f.
         """
-        if number(N, "N, the input dimension,", 0) == 0:
-            raise ValueError("N is the input dimension, above 0, got 0")
-        return np.sqrt(self._variance(f) / N)
+        return np.sqrt(self._variance(f) / number(N, "N, the input dimension,", above=0))
 
     def passed(self, f, threshold, N):
         """Probability that |f| has passed `threshold`, at each recorded time: (times, ...).
@@ -102,9 +100,7 @@ def _function(problem, f):
         "risk": lambda x: unchecked_risk(problem, x),
         "mean_risk": lambda x: unchecked_risk(problem, mean_worker(x))[..., 0],
     }
-    if not isinstance(f, str) or f not in named:
-        raise ValueError(f"f is one of {', '.join(KEPT)} or a function of Overlaps, got {f!r}")
-    return named[f]
+    return named[one_of(f, KEPT, "f, unless it is a function of Overlaps,")]
 
 
 def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8):
@@ -121,7 +117,7 @@ def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8)
     this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
     refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
     """
-    check_one_start(problem, x0)
+    check_one_state(problem, x0)
     random_rows = flag(random_rows, "random_rows")
     path = run(flow(rtol=rtol), problem, x0, rounds, record=record)
     mixings = [A for _, A in path.asked["rounds"] if A is not None]
@@ -191,11 +187,7 @@ def _mix_covariance(coordinates, x, covariance, A):
 
 def _scatter_of_rows(problem, x0):
     """N times the covariance of overlaps of Gaussian rows whose mean overlaps are x0."""
-    if np.any(x0.R):
-        raise ValueError(
-            f"random rows have no mean overlap with the teacher, x0.R goes up to "
-            f"{np.abs(x0.R).max():.3g}: give x0 with R=0, or random_rows=False"
-        )
+    check_random_rows(x0)
     coordinates = Coordinates(problem, x0)
     rows = x0.v.size
     i, j = coordinates.upper

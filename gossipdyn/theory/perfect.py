@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..checks import orders as check_orders
+from ..checks import whole
 from ..equations import drift, noise, risk
 from ..problem import check_learns, check_problem
 from ..states import Overlaps, check_overlaps
@@ -26,8 +27,7 @@ def perfect(problem, students=None, orders=None):
     """
     check_problem(problem)
     K, M = problem.M if students is None else students, problem.M
-    if isinstance(K, bool) or not isinstance(K, int | np.integer) or K < M:
-        raise ValueError(f"perfect learning needs students >= M = {M}, a whole number, got {K!r}")
+    whole(K, f"students >= M = {M}, of perfect learning,", M)
     if K > M and problem.activation.g(np.zeros(1))[0] != 0:
         raise ValueError(
             f"spare students at zero are silent only when g(0) = 0; {problem.activation.name} has "
@@ -89,6 +89,15 @@ def noise_floor(problem, x):
     return float(H @ D / 2)
 
 
+def check_no_decay(problem):
+    """Refuse weight decay, which moves the fixed point away from perfect learning."""
+    if problem.weight_decay:
+        raise ValueError(
+            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: run "
+            "the flow to its end, or use fixed_point and modes"
+        )
+
+
 def _errors(problem, x):
     """Decay, scatter (n, n) and label noise, risk (n,) of the errors' covariance D near x.
 
@@ -97,11 +106,7 @@ def _errors(problem, x):
     where g has kinks: a table of extrapolation in those powers. Vectors: upper triangle of D.
     """
     check_overlaps(problem, x)
-    if problem.weight_decay:
-        raise ValueError(
-            f"with weight_decay={problem.weight_decay:.6g} perfect learning is no fixed point: use "
-            "fixed_point and modes"
-        )
+    check_no_decay(problem)
     if x.v.shape[:-1] != (1,) or risk(problem, x).max() > 1e-12:
         raise ValueError(
             "x is no perfect solution of one worker: its generalisation error is not 0"

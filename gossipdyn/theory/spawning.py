@@ -9,7 +9,7 @@ import scipy
 from ..checks import EXACT, reals, whole
 from ..coordinates import Coordinates
 from ..states import Overlaps, field_covariance
-from .diffusion import nodes
+from .diffusion import check_random_rows, nodes
 from .plateau import grown
 from .symmetry import symmetric
 
@@ -35,9 +35,7 @@ def noise_to_come(problem, x0, alpha):
     alpha = 1e5 / eta, and for what escape() refuses. Chapter `warm_start`, equation
     :eq:`eq-noise-to-come`.
     """
-    alpha = reals(alpha, "alpha")
-    if np.any(alpha < 0):
-        raise ValueError(f"alpha is a time from 0 up, got {alpha}")
+    alpha = reals(alpha, "alpha", least=0)
     path, both = grown(problem, x0, GROWN)
     if x0.v.shape[-1] != problem.M:
         raise ValueError(
@@ -80,11 +78,7 @@ def spawning(problem, x0, alpha, draws=20_000, seed=0):
     """
     alpha, draws, seed = reals(alpha, "alpha"), whole(draws, "draws", 1), whole(seed, "seed")
     V = noise_to_come(problem, x0, np.append(alpha, 0.0))
-    if np.any(x0.R):
-        raise ValueError(
-            f"random rows have no mean overlap with the teacher, x0.R goes up to "
-            f"{np.abs(x0.R).max():.3g}: give x0 with R = 0"
-        )
+    check_random_rows(x0)
     K = problem.M
     own = x0.Q[0, :, 0]
     apart = np.trace(own) / K - (own.sum() - np.trace(own)) / (K * (K - 1))

@@ -6,10 +6,11 @@ Chapter `plateau`. What names no paper here is derived in the book.
 import numpy as np
 import scipy
 
-from ..checks import check_mixing, number, rounding
+from ..checks import check_mixing, function, number, pair, rounding
 from ..coordinates import Coordinates
 from ..gossip.mix import apply_mixing
 from ..states import Overlaps, check_overlaps
+from .diffusion import check_one_state
 
 ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
@@ -31,10 +32,8 @@ def fixed_point(problem, near, within=None, round=None):
     result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
     """
     coordinates, round = _checked(problem, near, round)
-    if within is not None and not callable(within):
-        raise ValueError(
-            f"within is a projection of Overlaps, such as gossipdyn.symmetric, got {within!r}"
-        )
+    if within is not None:
+        function(within, "within, a projection of Overlaps such as gossipdyn.symmetric,")
     unit = np.eye(coordinates.size)
     if round is None:
         tolerance = 1e-11
@@ -126,31 +125,17 @@ def modes(problem, x, round=None):
 
 def _checked(problem, x, round):
     """The Coordinates of x, and the round with its A as an array or a callable."""
-    check_overlaps(problem, x)
-    if x.v.ndim != 2:
-        raise ValueError(
-            f"stability is about one state (P, ...), got a leading axis: v {x.v.shape}"
-        )
+    check_one_state(problem, x)
     if round is None and len(x.v) > 1:
         raise ValueError(
             f"x has {len(x.v)} workers, which learn independently between rounds: give a "
             "round=(period, A), or the overlaps of one worker"
         )
     if round is not None:
-        try:
-            period, A = round
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"round is a pair (period, A), got {round!r}") from error
-        period = number(period, "the period of a round", 0)
-        if period == 0:
-            raise ValueError("a round trains for a period above 0, got 0")
+        period, A = pair(round, "round", "(period, A)")
+        period = number(period, "the period of a round", above=0)
         if not callable(A):
-            A = check_mixing(A, len(x.v))
-            if len(A) != len(x.v):
-                raise ValueError(
-                    f"A of shape {A.shape} would turn {len(x.v)} workers into {len(A)}: a state "
-                    "that comes back to itself needs a square A"
-                )
+            A = check_mixing(A, len(x.v), square="a state that comes back to itself")
             if not problem.eta_v and not np.allclose(A @ x.v, x.v, rtol=rounding(A), atol=0):
                 raise ValueError(
                     "mixing changes the second layers of these workers, which differ and are not "
