@@ -29,6 +29,7 @@ test-portable: $(READY)
 check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 	$(MAKE) test
 	$(MAKE) test-portable
 	$(MAKE) book

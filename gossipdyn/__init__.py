@@ -27,24 +27,20 @@ from .engines.flow import flow
 from .equations import drift, interpolation, mean_risk, noise, rate, risk
 from .gossip.graphs import (
     complete,
-    drop_edges,
     erdos_renyi,
     exponential,
     from_edges,
     from_networkx,
     hypercube,
-    lazy,
-    max_degree,
-    one_peer_exponential,
     path,
-    random_pairs,
     ring,
-    spectral_gap,
     star,
     torus,
 )
 from .gossip.matched import Matched, matched
+from .gossip.matrices import drop_edges, lazy, max_degree, spectral_gap
 from .gossip.mix import consensus_distance, independent, mix
+from .gossip.schedules import one_peer_exponential, random_pairs
 from .problem import Problem
 from .reading.diagnosis import Diagnosis, diagnose
 from .reading.intervals import bootstrap, proportion

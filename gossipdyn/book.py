@@ -4,20 +4,20 @@ import csv
 from pathlib import Path
 
 
-def table(name):
-    """The rows of book/data/<name>.csv, each a dict {column: text}, wherever the kernel runs.
+def table(name: str) -> list[dict[str, str]]:
+    """Read the rows of book/data/<name>.csv, each a dict {column: text}, wherever the kernel runs.
 
-    Raises ValueError, in words, where there is no such table or no copy of the repository.
+    Raises ValueError, in words, if there is no such table or no copy of the repository.
     """
     with open(in_repository("book", "data", f"{name}.csv"), newline="") as file:
         return list(csv.DictReader(line for line in file if not line.startswith("#")))
 
 
-def in_repository(*parts):
-    """The path of a file of the repository, such as in_repository("book", "data", "x.csv").
+def in_repository(*parts: str) -> Path:
+    """Return the path of a file of the repository, such as in_repository("book", "data", "x.csv").
 
-    The repository is the one that the package is imported from, or else the one that the kernel
-    was started in. Raises ValueError, in words, where there is none, or no such file in it.
+    The repository is the one that the package is imported from, or else the one that the kernel was
+    started in. Raises ValueError, in words, if there is none, or no such file in it.
     """
     here = Path.cwd()
     roots = [Path(__file__).parents[1], here, *here.parents]

@@ -3,6 +3,7 @@
 import reprlib
 from dataclasses import fields
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ EXACT, COARSE = 1e-9, 1e-6  # what counts as rounding in float64, and in float32
 LARGEST = 1e100  # averages are made of products of up to three overlaps
 
 
-def whole(n, name, least=0, most=np.inf, even=False):
+def whole(n: Any, name: str, least: float = 0, most: float = np.inf, even: bool = False) -> int:
     """n as an int, or a ValueError: it counts `name`, from `least` up to `most`."""
     is_whole = isinstance(n, int | np.integer) and not isinstance(n, bool)
     if not is_whole or not least <= n <= most or (even and n % 2):
@@ -19,7 +20,14 @@ def whole(n, name, least=0, most=np.inf, even=False):
     return int(n)
 
 
-def number(x, name, least=-np.inf, most=np.inf, above=-np.inf, below=np.inf):
+def number(
+    x: Any,
+    name: str,
+    least: float = -np.inf,
+    most: float = np.inf,
+    above: float = -np.inf,
+    below: float = np.inf,
+) -> float:
     """x as a float, or a ValueError: it is `name`, finite, and within the bounds that are given.
 
     least, most : bounds that it may reach. above, below : bounds that it may not.
@@ -80,14 +88,14 @@ def function(f, name):
     return f
 
 
-def flag(x, name):
+def flag(x: Any, name: str) -> bool:
     """x as a bool, or a ValueError: it answers `name`."""
     if not isinstance(x, bool | np.bool_):
         raise ValueError(f"{name} is True or False, got {x!r}")
     return bool(x)
 
 
-def orders(a, K):
+def orders(a: Any, K: int) -> np.ndarray:
     """a as an int array (..., K), or a ValueError: every row is a permutation of 0 .. K-1."""
     try:
         a = np.asarray(a)
@@ -99,7 +107,9 @@ def orders(a, K):
     return a
 
 
-def reals(a, name, narrow=False, least=-np.inf, most=np.inf):
+def reals(
+    a: Any, name: str, narrow: bool = False, least: float = -np.inf, most: float = np.inf
+) -> np.ndarray:
     """a as a new float64 array, or a ValueError: `name` is an array of finite real numbers.
 
     Integers and floats of every width and byte order, from NumPy, pandas, lists, or torch tensors
@@ -125,7 +135,7 @@ def reals(a, name, narrow=False, least=-np.inf, most=np.inf):
     return numbers
 
 
-def frozen(a, name, narrow=False):
+def frozen(a: Any, name: str, narrow: bool = False) -> np.ndarray:
     """reals() that nobody can write to, for records."""
     numbers = reals(a, name, narrow)
     numbers.setflags(write=False)
@@ -217,7 +227,7 @@ def through_constructor(record):
     return type(record), tuple(getattr(record, f.name) for f in fields(record))
 
 
-def check_mixing(A, workers=None, square=None):
+def check_mixing(A: Any, workers: int | None = None, square: str | None = None) -> np.ndarray:
     """A as a float64 array, or a ValueError that says what is wrong with it.
 
     Rows sum to 1 up to 1e-9, or, where all entries are float32 numbers, up to 1e-6; A is returned

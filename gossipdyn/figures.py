@@ -1,18 +1,23 @@
 """One look for every figure of the book, and the plots that its chapters share."""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+from cycler import cycler
 
 from . import book
+from .problem import Problem
+from .runs.trajectory import Trajectory
 
 # Okabe & Ito's colours, told apart by every kind of colour vision; each has its own line besides.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#767676"
-CYCLE = mpl.cycler(
+CYCLE = cycler(
     color=[BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK],
     linestyle=["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1))],
 )
@@ -39,18 +44,26 @@ STYLE = {
 }
 
 
-def style():
+def style() -> None:
     """Draw all figures of this session like those of the book."""
     mpl.rcParams.update(STYLE)
 
 
-def risk_curves(ax, runs, worker=None):
-    """Generalisation errors against alpha on the axes `ax`; runs is {label: Trajectory}.
+def risk_curves(ax: Any, runs: dict[str, Trajectory], worker: int | None = None) -> None:
+    """Plot generalisation errors against alpha.
 
-    A flow is a line. A finite engine is points, the mean over its runs, with error bars of two
-    standard errors where there are several. worker: whose risk, a number; None for the risk of
-    the workers' mean. Where the trajectories belong to different Problems, the labels also name
-    what differs.
+    A flow is drawn as a line. A finite engine is drawn as points, the mean over its runs, with
+    error bars of two standard errors if there are several runs. If the trajectories belong to
+    different Problems, the labels also name what differs.
+
+    Parameters
+    ----------
+    ax : matplotlib.axes.Axes
+        Where to draw.
+    runs : dict
+        Label and Trajectory of each curve.
+    worker : int, optional
+        Number of the worker whose risk is drawn; by default the risk of the workers' mean.
     """
     name, pick = ("mean_risk", ()) if worker is None else ("risk", (worker,))
     named = differences([t.problem for t in runs.values()])
@@ -70,8 +83,8 @@ def risk_curves(ax, runs, worker=None):
     ax.legend()
 
 
-def differences(problems):
-    """For each Problem, in words, the fields in which the problems are not all alike."""
+def differences(problems: Sequence[Problem]) -> list[str]:
+    """For each Problem, write in words the fields in which the problems are not all alike."""
 
     def value(problem, name):
         x = getattr(problem, name)
@@ -82,8 +95,8 @@ def differences(problems):
     return [", ".join(f"{name}={value(p, name)}" for name in differing) for p in problems]
 
 
-def three_engines():
-    """The drawing that everything hangs on: three engines, and the arrows between their states."""
+def three_engines() -> Any:
+    """Draw the three engines and the arrows between their states, as in the head of the package."""
     fig, ax = plt.subplots(figsize=(7.6, 4.4))
     ax.set(xlim=(0, 10), ylim=(0.5, 5.9))
     ax.axis("off")

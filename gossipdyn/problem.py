@@ -1,6 +1,7 @@
 """The problem: everything that never changes while a student learns."""
 
 from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,29 +23,56 @@ from .checks import (
 class Problem:
     """A teacher and the rule by which students learn from it.
 
-    The student computes phi(x) = sum_k v_k g(w_k.x / sqrt N), the label is
-    y = sum_m v*_m g(w*_m.x / sqrt N) + sigma zeta with zeta ~ N(0, 1), the loss is (phi - y)^2 / 2,
-    inputs have independent N(0, 1) components. One step on `batch` fresh samples is
+    The student computes phi(x) = sum_k v_k g(w_k.x / sqrt N). The label is
+    y = ``sum_m v*_m g(w*_m.x / sqrt N)`` + sigma zeta with zeta ~ N(0, 1), the loss is
+    (phi - y)^2 / 2, and inputs x have independent N(0, 1) components. One step on ``batch`` fresh
+    samples is::
 
         w_k -= (eta / sqrt N) v_k mean[g'(lambda_k) (phi - y) x] + (eta / N) weight_decay w_k
         v_k -= (eta_v / N) mean[g(lambda_k) (phi - y)] + (eta_v / N) weight_decay v_k
 
     Attributes
     ----------
-    activation : Activation, such as gossipdyn.erf.
-    v_star : (M,) second layer of the teacher.
-    T : (M, M) overlaps of the teacher's rows, W* W*^T / N.
-    eta : learning rate of the first layer (nn.MSELoss has no factor 1/2: its lr is eta/2); 0 keeps
-        W fixed.
-    eta_v : learning rate of the second layer; 0 keeps v fixed. One of the two is above 0.
-    sigma : standard deviation of the label noise (not its variance).
-    batch : fresh samples per step and worker.
-    weight_decay : rate of decay, see the two lines above.
+    activation : Activation
+        The activation function g, such as ``gossipdyn.erf``.
+    v_star : (M,) array
+        Second layer of the teacher.
+    T : (M, M) array
+        Overlaps ``W* W*^T / N`` of the teacher's rows.
+    eta : float
+        Learning rate of the first layer; 0 keeps W fixed. The loss nn.MSELoss of torch has no
+        factor 1/2, so its learning rate is eta / 2.
+    eta_v : float
+        Learning rate of the second layer; 0 keeps v fixed. One of the two rates is above 0.
+    sigma : float
+        Standard deviation (not the variance) of the label noise.
+    batch : int
+        Fresh samples per step and worker.
+    weight_decay : float
+        Rate of decay, as in the two lines above.
 
-    Arrays become float64 and read-only. Of a float32 T whose two triangles differ by its rounding
-    (1e-6 of the largest entry) the mean is taken. Raises ValueError for anything else, masked
-    entries and booleans among it. Chapter `teacher_student`, equation :eq:`eq-sgd`; Saad & Solla
-    (1995), Goldt et al. (2019).
+    Raises
+    ------
+    ValueError
+        If an argument is none of these; booleans and masked entries are no numbers here.
+
+    Notes
+    -----
+    Arrays become float64 and read-only. If the two triangles of a float32 T differ by its rounding
+    (1e-6 of the largest entry), their mean is taken.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-sgd`; Saad and Solla (1995), Goldt et al.
+    (2019).
+
+    Examples
+    --------
+    A teacher with two orthogonal units, and students that learn with the rate 0.5:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2), eta=0.5)
+    >>> problem.M
+    2
     """
 
     activation: Activation
@@ -83,12 +111,29 @@ class Problem:
         object.__setattr__(self, "batch", whole(batch, "batch, the number of samples,", 1))
 
     @classmethod
-    def from_weights(cls, w, activation, **others):
-        """The Problem whose teacher has the first layer of the Weights w: T = W* W*^T / N.
+    def from_weights(cls, w: Any, activation: Activation, **others: Any) -> Self:
+        """Make the problem whose teacher has the first layer of given weights.
 
-        others : v_star and, where they are not to be the defaults, eta, eta_v, sigma, batch and
-        weight_decay. T is summed in float64. Raises ValueError for what is no Weights, for runs
-        with different teachers, and for all that Problem refuses.
+        The overlaps T = ``W* W*^T / N`` are summed in float64.
+
+        Parameters
+        ----------
+        w : Weights
+            Weights, of which ``W_star`` is used.
+        activation : Activation
+            The activation function.
+        **others
+            The field ``v_star`` and, where they are not to be the defaults, ``eta``, ``eta_v``,
+            ``sigma``, ``batch`` and ``weight_decay``.
+
+        Returns
+        -------
+        Problem
+
+        Raises
+        ------
+        ValueError
+            If w is no Weights, if its runs have different teachers, or if Problem refuses a field.
         """
         if not hasattr(w, "W_star"):
             raise ValueError(f"from_weights takes gossipdyn.Weights, got {type(w).__name__}")

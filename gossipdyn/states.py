@@ -15,18 +15,46 @@ ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts
 class Overlaps:
     """The order parameters of P workers with K student units each, before a teacher of M units.
 
+    A leading axis counts runs.
+
     Attributes
     ----------
-    Q : (..., P, K, P, K) student-student overlaps w^p_k.w^q_l / N, of all pairs of workers.
-    R : (..., P, K, M) student-teacher overlaps w^p_k.w*_m / N.
-    v : (..., P, K) second layers.
+    Q : (..., P, K, P, K) array
+        Student-student overlaps w^p_k.w^q_l / N, of all pairs of workers.
+    R : (..., P, K, M) array
+        Student-teacher overlaps ``w^p_k.w*_m / N``.
+    v : (..., P, K) array
+        Second layers.
 
-    A leading axis counts runs. Arrays become float64 and read-only. Of a float32 Q whose mirrored
-    places differ by its rounding (1e-6 of the largest entry) the mean is taken. `worker_axes` names
-    the axes that gossip acts on. Raises ValueError for shapes that do not fit, for what is no array
-    of finite real numbers (booleans and masked entries are none), and for a Q that is not
-    symmetric. Chapter `teacher_student`, equation :eq:`eq-overlaps`;
-    Saad & Solla (1995).
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, if an argument is no array of finite real numbers (booleans and
+        masked entries are none), or if Q is not symmetric.
+
+    See Also
+    --------
+    Weights : The weights themselves.
+    overlaps : The overlaps of weights.
+
+    Notes
+    -----
+    Arrays become float64 and read-only. If mirrored places of a float32 Q differ by its rounding
+    (1e-6 of the largest entry), their mean is taken. ``worker_axes`` names the axes on which gossip
+    acts.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-overlaps`; Saad and Solla (1995).
+
+    Examples
+    --------
+    Two workers with three units each, before a teacher of two units:
+
+    >>> Q = 0.25 * np.eye(6).reshape(2, 3, 2, 3)
+    >>> x = gd.Overlaps(Q=Q, R=np.zeros((2, 3, 2)), v=np.ones((2, 3)))
+    >>> print(x.R.shape)
+    (2, 3, 2)
     """
 
     Q: np.ndarray
@@ -141,7 +169,7 @@ def _check_tensors(given):
             raise ValueError(f"{name} holds NaN or infinity: {a}")
 
 
-def overlaps(w):
+def overlaps(w: Weights) -> Overlaps:
     """The overlaps of weights, accumulated in float64: the vertical arrow of the drawing.
 
     w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.

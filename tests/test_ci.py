@@ -20,7 +20,6 @@ COPIED = [
     "Makefile",
     "_config.yml",
     "pyproject.toml",
-    "book/_ext",
     "book/_static",
     "book/references.bib",
     "book/references.md",

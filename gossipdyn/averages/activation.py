@@ -11,6 +11,10 @@ averages of two fields only. Chapter `gaussian_averages` derives the formulas.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import reals, semidefinite, symmetric, within_range
 
@@ -22,14 +26,34 @@ class Activation:
     Attributes
     ----------
     name : str
-    g, dg : the function and its slope on NumPy arrays.
-    torch_g, torch_dg : the same on torch tensors (`dg` is always the slope of `g`).
-    odd : whether g(-x) = -g(x).
-    i2, j2, h2 : <g(a) g(b)>, <g'(a) g'(b)>, <g''(a) g(b)> as functions of the entries
-        (c_aa, c_ab, c_bb), which broadcast; they do not check their input.
-    i4 : <g'(a) g'(b) g(c) g(d)> of covariances (..., 4, 4).
-    square : (C, K, c) -> (..., K, K): <g'_i g'_j (sum_a c_a g_a)^2> for i, j among the first K
-        of n fields, C (..., n, n), c (..., n): all four-field averages of the noise in one go.
+        Name of the activation, under which trajectories are stored.
+    g, dg : callable
+        The function and its slope, on NumPy arrays.
+    torch_g, torch_dg : callable
+        The same two functions on torch tensors; ``dg`` is always the slope of ``g``.
+    odd : bool
+        Whether g(-x) = -g(x).
+    i2, j2, h2 : callable
+        The averages <g(a) g(b)>, <g'(a) g'(b)> and <g''(a) g(b)> as functions of the entries
+        (c_aa, c_ab, c_bb) of a covariance, which broadcast. They do not check their input.
+    i4 : callable
+        The average <g'(a) g'(b) g(c) g(d)> of covariances (..., 4, 4).
+    square : callable
+        A function of a covariance C (..., n, n), a number K and coefficients c (..., n). It returns
+        <g'_i g'_j (sum_a c_a g_a)^2>, (..., K, K), for i and j among the first K of the n fields:
+        all averages over four fields that the noise term needs, at once.
+
+    References
+    ----------
+    Chapter :doc:`gaussian_averages`. Saad and Solla (1995) give the averages of erf.
+
+    Examples
+    --------
+    Two standard normal fields of correlation 1/2 have <erf erf> = (2 / pi) arcsin(1/4):
+
+    >>> covariance = [[1.0, 0.5], [0.5, 1.0]]
+    >>> print(f"{gd.erf.I2(covariance):.6f}")
+    0.160861
     """
 
     name: str
@@ -44,34 +68,102 @@ class Activation:
     i4: Callable
     square: Callable
 
-    def I2(self, C):
-        """<g(a) g(b)> for covariances C (..., 2, 2). Equation :eq:`eq-I2`; Saad & Solla (1995).
+    def I2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
+        """Compute <g(a) g(b)>.
 
-        Raises ValueError for a C that is not a finite covariance of 2 fields.
+        Parameters
+        ----------
+        C : (..., 2, 2) array
+            Covariances of the two fields.
+
+        Returns
+        -------
+        (...) array
+            The average for each covariance.
+
+        Raises
+        ------
+        ValueError
+            If C is not a finite covariance of 2 fields.
+
+        References
+        ----------
+        Equation :eq:`eq-I2`; Saad and Solla (1995).
         """
         C = _covariance(C, 2)
         return self.i2(C[..., 0, 0], C[..., 0, 1], C[..., 1, 1])
 
-    def I3(self, C):
-        """<g'(a) b g(c)> for covariances C (..., 3, 3). Equation :eq:`eq-I3`; Saad & Solla (1995).
+    def I3(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
+        """Compute <g'(a) b g(c)>.
 
-        Raises ValueError for a C that is not a finite covariance of 3 fields.
+        Parameters
+        ----------
+        C : (..., 3, 3) array
+            Covariances of the three fields.
+
+        Returns
+        -------
+        (...) array
+            The average for each covariance.
+
+        Raises
+        ------
+        ValueError
+            If C is not a finite covariance of 3 fields.
+
+        References
+        ----------
+        Equation :eq:`eq-I3`; Saad and Solla (1995).
         """
         C = _covariance(C, 3)
         pair = C[..., 0, 0], C[..., 0, 2], C[..., 2, 2]
         return C[..., 0, 1] * self.h2(*pair) + C[..., 1, 2] * self.j2(*pair)
 
-    def I4(self, C):
-        """<g'(a) g'(b) g(c) g(d)>, C (..., 4, 4). Equation :eq:`eq-I4`; Saad & Solla (1995).
+    def I4(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
+        """Compute <g'(a) g'(b) g(c) g(d)>.
 
-        Raises ValueError for a C that is not a finite covariance of 4 fields.
+        Parameters
+        ----------
+        C : (..., 4, 4) array
+            Covariances of the four fields.
+
+        Returns
+        -------
+        (...) array
+            The average for each covariance.
+
+        Raises
+        ------
+        ValueError
+            If C is not a finite covariance of 4 fields.
+
+        References
+        ----------
+        Equation :eq:`eq-I4`; Saad and Solla (1995).
         """
         return self.i4(_covariance(C, 4))
 
-    def J2(self, C):
-        """<g'(a) g'(b)> for covariances C (..., 2, 2). Equation :eq:`eq-J2`.
+    def J2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
+        """Compute <g'(a) g'(b)>.
 
-        Raises ValueError for a C that is not a finite covariance of 2 fields.
+        Parameters
+        ----------
+        C : (..., 2, 2) array
+            Covariances of the two fields.
+
+        Returns
+        -------
+        (...) array
+            The average for each covariance.
+
+        Raises
+        ------
+        ValueError
+            If C is not a finite covariance of 2 fields.
+
+        References
+        ----------
+        Equation :eq:`eq-J2`.
         """
         C = _covariance(C, 2)
         return self.j2(C[..., 0, 0], C[..., 0, 1], C[..., 1, 1])
@@ -80,7 +172,7 @@ class Activation:
         return f"gossipdyn.{self.name}"
 
 
-def _covariance(C, k):
+def _covariance(C: Any, k: int) -> np.ndarray:
     C = reals(C, "the covariance")
     if C.shape[-2:] != (k, k):
         raise ValueError(

@@ -13,6 +13,7 @@ the limit of beta to infinity. Stein's lemma takes one factor x off after the ot
 where a delta function conditions all others. Derived in the book, chapter `gaussian_averages`.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations_with_replacement
 
@@ -178,16 +179,33 @@ def _gelu_torch_dg(beta, x):
     return ((t * 0.5**0.5).erf() + 1) / 2 + t * (t * t * -0.5).exp() / (2 * np.pi) ** 0.5
 
 
-def gelu(beta=1.0):
-    """The Activation g(x) = x Phi(beta x), Phi the normal distribution function.
+def gelu(beta: float = 1.0) -> Activation:
+    """Make the activation g(x) = x Phi(beta x), where Phi is the normal distribution function.
 
-    beta above 0: half a linear unit as it goes to 0, GELU at 1 (Hendrycks & Gimpel 2016), ReLU as
-    it goes to infinity. Averages are exact: by the same formulas as ReLU's, with one integral over
-    an angle. Raises ValueError for a beta that is not between 0 and 1e4. Chapter
-    `gaussian_averages`, equation :eq:`eq-gelu`; derived in the book.
+    Its averages are exact. They use the formulas of ReLU, with one integral over an angle.
+
+    Parameters
+    ----------
+    beta : float, optional
+        Sharpness, above 0 and at most 1e4. The activation is GELU at 1 (Hendrycks and Gimpel
+        2016). It tends to half a linear unit as beta goes to 0, and to ReLU as beta goes to
+        infinity.
+
+    Returns
+    -------
+    Activation
+
+    Raises
+    ------
+    ValueError
+        If beta is not a number above 0 and at most 1e4.
+
+    References
+    ----------
+    Chapter :doc:`gaussian_averages`, equation :eq:`eq-gelu`; derived in the book.
     """
     beta = number(beta, "beta, of which relu is the limit,", above=0, most=SHARPEST)
-    parts = {
+    parts: dict[str, Callable] = {
         "g": _gelu_g,
         "dg": _gelu_dg,
         "torch_g": _gelu_torch_g,
@@ -198,5 +216,5 @@ def gelu(beta=1.0):
         "i4": i4,
         "square": square,
     }
-    parts = {name: Given(function, (beta,)) for name, function in parts.items()}
-    return Activation(name=f"gelu(beta={beta!r})", odd=False, **parts)
+    given = {name: Given(function, (beta,)) for name, function in parts.items()}
+    return Activation(name=f"gelu(beta={beta!r})", odd=False, **given)

@@ -1,4 +1,7 @@
-"""linear, g(x) = x, and quadratic, g(x) = x^2: averages are polynomials (Isserlis' theorem)."""
+"""The activations linear, g(x) = x, and quadratic, g(x) = x^2.
+
+Their averages are polynomials in the covariances, by the theorem of Isserlis.
+"""
 
 import numpy as np
 

@@ -2,6 +2,7 @@
 
 import re
 
+from .activation import Activation
 from .erf import erf
 from .gelu import gelu
 from .polynomial import linear, quadratic
@@ -11,8 +12,8 @@ from .smooth import softplus, tanh
 SHIPPED = {f.name: f for f in (erf, linear, quadratic, relu, softplus, tanh)}
 
 
-def named(name):
-    """The activation that a file names. Raises ValueError for one that is not shipped."""
+def named(name: str) -> Activation:
+    """Return the activation that a file names; raise ValueError for one that is not shipped."""
     match = re.fullmatch(r"gelu\(beta=(.*)\)", name)
     if match:
         return gelu(float(match[1]))

@@ -24,29 +24,64 @@ class OnCPU:
         return x.new_tensor(self.function(x.cpu().numpy()))
 
 
-def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
-    """The Activation of any smooth function g, with its averages by quadrature.
+def smooth(
+    g: Callable,
+    dg: Callable,
+    name: str | None = None,
+    nodes: int = 32,
+    torch_g: Callable | None = None,
+    torch_dg: Callable | None = None,
+) -> Activation:
+    """Make an activation of any smooth function g, with its averages by quadrature.
 
     Parameters
     ----------
-    g, dg : the function and its slope, on NumPy arrays of any shape.
-    name : what to call it, g's own name unless given; it is kept as "smooth(<name>)".
-    nodes : of the quadrature in each direction, an even number, for fields of small variance;
-        finer grids take over as the variance grows. Averages over two fields hold to 1e-9 of
-        <g^2> (of <g'^2> for slopes), those over four to 1e-5 of <g'^2 g^2>, at every correlation
-        and up to the variance that the refusal names: with 32 nodes 284 for tanh, 800 where two
-        fields are enough. The time of the noise term grows as nodes^3, with the number of pairs of
-        students, and at variances above 1 with up to the fourth power of the fields' deviation.
-    torch_g, torch_dg : the same functions on torch tensors, for sgd, which compares them with g
-        and dg. Unless given, sgd calls g and dg themselves, on copies in the main memory.
+    g, dg : callable
+        The function and its slope, on NumPy arrays of any shape.
+    name : str, optional
+        What to call the activation; by default g's own name. It is kept as "smooth(<name>)".
+    nodes : int, optional
+        Nodes of the quadrature in each direction, an even number, for fields of small variance.
+        Finer grids take over as the variance grows. The time of the noise term grows as nodes^3,
+        with the number of pairs of students, and at variances above 1 with up to the fourth power
+        of the standard deviation of the fields.
+    torch_g, torch_dg : callable, optional
+        The same functions on torch tensors, for ``sgd``, which compares them with g and dg.
+        Unless they are given, ``sgd`` calls g and dg themselves, on copies in the main memory.
 
-    Trajectories store the name alone: Trajectory.load(path, activation=...) takes the activation,
-    made again. To pickle one (checkpoints, sweeps over processes), g and dg must be defined at the
-    top level of a module. Raises ValueError for a dg that is not the slope of g (naming the point
-    where they disagree), for functions that do not map arrays to arrays of finite numbers, and for
-    a g too sharp or too steep for the nodes at variance 1. Averages raise ValueError for variances
-    beyond what the finest grid resolves. Chapter `gaussian_averages`, :eq:`eq-mehler`; derived in
-    the book.
+    Returns
+    -------
+    Activation
+
+    Raises
+    ------
+    ValueError
+        If dg is not the slope of g (the message names the point where they disagree), if the
+        functions do not map arrays to arrays of finite numbers, or if g is too sharp or too steep
+        for the nodes at variance 1. The averages themselves raise ValueError for variances that
+        the finest grid does not resolve.
+
+    Notes
+    -----
+    Averages over two fields hold to 1e-9 of <g^2> (of <g'^2> for slopes), those over four fields
+    to 1e-5 of <g'^2 g^2>. They do so at every correlation, up to the variance that the refusal
+    names: with 32 nodes this is 284 for tanh, and 800 where two fields are enough.
+
+    A trajectory stores the name alone. To read one, make the activation again and give it:
+    ``Trajectory.load(path, activation=...)``. To pickle an activation (for checkpoints, and for
+    sweeps over processes), define g and dg at the top level of a module.
+
+    References
+    ----------
+    Chapter :doc:`gaussian_averages`, equation :eq:`eq-mehler`; derived in the book.
+
+    Examples
+    --------
+    The average of g(a) g(b) for g = sin and fields of variance 1 and correlation 1/2:
+
+    >>> sine = gd.smooth(np.sin, np.cos)
+    >>> print(f"{sine.I2([[1.0, 0.5], [0.5, 1.0]]):.6f}, {np.exp(-1) * np.sinh(0.5):.6f}")
+    0.191700, 0.191700
     """
     function(g, "g"), function(dg, "dg")
     nodes = whole(nodes, "nodes", 2, even=True)
@@ -54,8 +89,9 @@ def smooth(g, dg, name=None, nodes=32, torch_g=None, torch_dg=None):
         raise ValueError("give both torch_g and torch_dg, or neither")
     name = f"smooth({getattr(g, '__name__', 'g') if name is None else name})"
     _check_slope(g, dg, name)
-    twins = (OnCPU(g), OnCPU(dg)) if torch_g is None else (torch_g, torch_dg)
-    return _smooth(name, g, dg, *twins, nodes)
+    if torch_g is None:
+        torch_g, torch_dg = OnCPU(g), OnCPU(dg)
+    return _smooth(name, g, dg, torch_g, torch_dg, nodes)
 
 
 def _smooth(name, g, dg, torch_g, torch_dg, nodes=32):

@@ -237,7 +237,8 @@ class _Coupled:
         first, worker = _equal_units(Q, R, v), np.arange(len(v))[:, None]
         Q, R, v = (
             number.Q[worker, first][:, :, worker, first],
-            *(a[worker, first] for a in number[1:]),
+            number.R[worker, first],
+            number.v[worker, first],
         )
         self.shared = self.coordinates.pack(State(Q, R, v)).astype(int)
 

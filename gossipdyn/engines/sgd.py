@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,35 +34,61 @@ DRAW = 2**14  # about as many numbers are drawn by one call
 MOST_RUNS, MOST_WORKERS = 2**20, 2**12  # so that 32 bits tell all streams apart
 
 
-def sgd(N=100, runs=64, seed=0, device="cpu", dtype="float32"):
-    """The engine of finite N: stochastic gradient descent on fresh samples.
+def sgd(
+    N: int = 100, runs: int = 64, seed: int = 0, device: str = "cpu", dtype: str = "float32"
+) -> Engine:
+    """Make the engine of finite N: stochastic gradient descent on fresh samples.
+
+    It starts from Overlaps, which it lifts, or from Weights. Its trajectories carry ``.weights``.
 
     Parameters
     ----------
-    N : input dimension, at least P K + M.
-    runs : independent runs. A start without a leading axis of runs serves all of them.
-    seed : of the samples, the label noise, and the directions in which Overlaps are lifted. Worker
-        p of run r sees the same samples whatever is recorded, however many runs there are and
-        whenever they mix. Every run() begins again from the seed: to continue from `t.weights`
-        with fresh samples, take another one.
-    device : "cpu", "cuda", ...; devices draw different samples and agree in law only.
-    dtype : "float32" or "float64", of weights and samples.
+    N : int, optional
+        Input dimension, at least P K + M.
+    runs : int, optional
+        Number of independent runs. A start without a leading axis of runs serves all of them.
+    seed : int, optional
+        Seed of the samples, the label noise, and the directions in which Overlaps are lifted.
+        Worker p of run r sees the same samples whatever is recorded, however many runs there are
+        and whenever they mix. Every run() begins again from the seed: to continue from
+        ``t.weights`` with fresh samples, take another one.
+    device : str, optional
+        "cpu", "cuda", and so on. Devices draw different samples and agree in law only.
+    dtype : str, optional
+        "float32" or "float64", of weights and samples.
 
+    Returns
+    -------
+    Engine
+        An engine for run().
+
+    Raises
+    ------
+    ValueError
+        If N leaves too little room, if a start has another number of runs or inputs or another
+        teacher, or if torch does not offer the device or the dtype.
+
+    See Also
+    --------
+    chain : The same law from overlaps alone, at a cost independent of N.
+    flow : The limit N -> infinity.
+
+    Notes
+    -----
     On the CPU, torch.get_num_threads() chunks of workers advance side by side, each on one thread.
-    Memory: the weights before and after, a float64 copy of them while overlaps are taken, 5 kB of
-    generator a worker, and in each thread the samples of a block, at most 2^20 numbers (on other
-    devices 2^24) or the N * batch of a single step.
+    The memory holds the weights before and after, a float64 copy of them while overlaps are taken,
+    5 kB of generator a worker, and in each thread the samples of a block, at most 2^20 numbers (on
+    other devices 2^24) or the N * batch of a single step.
 
-    torch's threads do not survive a fork: a process that multiprocessing forks after torch has
-    computed hangs. Use sweep(), or multiprocessing's "spawn".
+    The threads of torch do not survive a fork: a process that multiprocessing forks after torch has
+    computed hangs. Use sweep(), or the method "spawn" of multiprocessing.
 
-    Returns an Engine for run(); it starts from Overlaps, which it lifts, or from Weights, and its
-    trajectories carry `.weights`. Raises ValueError for an N with too little room, for starts with
-    another number of runs or inputs or another teacher, and for devices and dtypes that torch does
-    not offer. Chapter `teacher_student`, equation :eq:`eq-sgd`; Saad & Solla (1995), Goldt et al.
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-sgd`; Saad and Solla (1995), Goldt et al.
     (2019).
     """
-    options = {
+    options: dict[str, Any] = {
         "N": whole(N, "N, the input dimension,", 1),
         "runs": whole(runs, "runs", 1),
         "seed": whole(seed, "seed", 0),

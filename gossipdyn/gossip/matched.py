@@ -7,43 +7,88 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, flag, number, through_constructor
-from ..problem import check_problem
+from ..problem import Problem, check_problem
 from ..states import Overlaps, Weights, overlaps
 from .mix import _like, _wide, warn_of_drift
 
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
 
-def matched(A, problem=None, tie=TIE):
-    """Matched gossip: a callable on states that sorts every sender's units like the receiver's.
+def matched(A: ArrayLike, problem: Problem | None = None, tie: float = TIE) -> "Matched":
+    """Make a round of gossip that first sorts every sender's units like the receiver's.
 
-    Students that learnt the same features in different orders have a poor mean. So each receiver p
-    permutes the units of each sender q, rows of W and entries of v together, which changes no
-    output, before it takes its weighted mean: a linear assignment on Q^pq per edge, the same from
-    weights and from overlaps. Units with second-layer weights of opposite sign are never taken for
-    alike. Where problem's g is odd and its v is trained, (w, v) and (-w, -v) are one unit: the
-    assignment is made on |Q^pq|, and signs are flipped too. Singh & Jaggi (2020) and Ainsworth et
-    al. (2023) match networks before a mean; chapter `diagnosis`, equations :eq:`eq-matched` and
-    :eq:`eq-tie`, derives what it does here.
+    Students that learnt the same features in different orders have a poor mean. So each receiver
+    permutes the units of each sender, rows of W and entries of v together, before it takes its
+    weighted mean. This changes no output.
 
-    Near ties stay as they are: a cycle of the assignment is carried out where it lowers the
-    squared distance of its units by more than 2 tie |w^p| |w^q|, norms taken over the cycle. Chance
-    makes independent rows in R^N gain about 3 / sqrt(N) at most: the default suits N = 1000. Units
-    that look at the M teachers with R_on and R_off gain (R_on - R_off)^2 / Q_ii, so matching sets
-    in as they specialise. From tie = 2 up nothing is ever matched. Orders made by chance can close
-    around a ring with a twist that stays: at small N ask for a tie of several times 1 / sqrt(N), or
-    begin when units have specialised.
+    Parameters
+    ----------
+    A : (P, P) array
+        Mixing matrix A[receiver, sender], whose rows sum to 1.
+    problem : Problem, optional
+        If its activation is odd and its v is trained, (w, v) and (-w, -v) are one unit, and signs
+        are flipped too.
+    tie : float, optional
+        What an exchange of units must gain, from 0 up. Near ties stay as they are.
 
-    A: (P, P), rows sum to 1. Returns a Matched, to be used as matched(A)(state), or in a schedule
-    [(period, matched(A)), ...]. The mean of the workers is kept up to the order of their units, not
-    entry by entry. Raises ValueError for an A that mix() refuses or that is not square, and for a
-    tie below 0; warns like mix().
+    Returns
+    -------
+    Matched
+        A callable on states, to be used as matched(A)(state), or in a schedule
+        [(period, matched(A)), ...].
+
+    Raises
+    ------
+    ValueError
+        If mix() refuses A, if A is not square, or if tie is below 0.
+
+    Warns
+    -----
+    UserWarning
+        If A keeps no mean, as mix() does.
+
+    See Also
+    --------
+    mix : A round that averages the units in the order in which they stand.
+    diagnose : Tells whether units stand in different order.
+
+    Notes
+    -----
+    The order is a linear assignment on Q^pq for each edge from p to q, and so the same from weights
+    and from overlaps. Units with second-layer weights of opposite sign are never taken for alike.
+    If signs are flipped the assignment is made on ``|Q^pq|``. The mean of the workers is kept up to
+    the order of their units, and not entry by entry.
+
+    A cycle of the assignment is carried out if it lowers the squared distance of its units by more
+    than ``2 tie |w^p| |w^q|``, with norms over the cycle. Chance makes independent rows in R^N gain
+    about 3 / sqrt(N) at most: the default suits N = 1000. Units that look at the M teacher units
+    with R_on and R_off gain (R_on - R_off)^2 / Q_ii, so matching sets in as they specialise. From
+    tie = 2 up nothing is ever matched. Orders made by chance can close around a ring with a twist
+    that stays. At small N ask for a tie of several times 1 / sqrt(N), or begin when units have
+    specialised.
+
+    References
+    ----------
+    Chapter :doc:`diagnosis`, equations :eq:`eq-matched` and :eq:`eq-tie`, derives what it does
+    here. Singh and Jaggi (2020) and Ainsworth et al. (2023) match networks before a mean.
+
+    Examples
+    --------
+    Two perfect workers in opposite orders have a poor mean, and a perfect one once they are
+    matched:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> x = gd.perfect(problem, orders=[(0, 1), (1, 0)])
+    >>> plain, sorted_first = gd.mix(gd.complete(2), x), gd.matched(gd.complete(2))(x)
+    >>> print(gd.risk(problem, plain).round(3), gd.risk(problem, sorted_first).round(3))
+    [0.02 0.02] [0. 0.]
     """
     if problem is not None:
         check_problem(problem)
-    made = Matched(A=A, signs=signs_are_free(problem), tie=tie)
+    made = Matched(A=check_mixing(A), signs=signs_are_free(problem), tie=tie)
     warn_of_drift(made.A)
     return made
 

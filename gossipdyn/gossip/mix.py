@@ -7,6 +7,7 @@ at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip
 
 import warnings
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 
@@ -36,14 +37,26 @@ def mix(A, state):
     return apply_mixing(A, state)
 
 
-def consensus_distance(x):
-    """How far workers are from their mean: (...), mean over the workers p of |W^p - W_mean|^2 / N.
+def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
+    """Measure how far the workers are from their mean.
 
-    (1/P) sum_p tr Q^pp - tr Q_mean: the sum of the squared distances of all K rows, second layers
-    left out. It never grows in a round with a doubly stochastic A, and is 0 for equal workers.
+    It is the mean over the workers p of ``|W^p - W_mean|^2 / N``, the sum of the squared distances
+    of all K rows, with second layers left out: (1/P) sum_p tr Q^pp - tr Q_mean. It never grows in a
+    round with a doubly stochastic A, and is 0 for equal workers.
 
-    x : Overlaps or Weights, leading axes pass through. Chapter `gossip_square`, equation
-    :eq:`eq-consensus`.
+    Parameters
+    ----------
+    x : Overlaps or Weights
+        State; leading axes pass through.
+
+    Returns
+    -------
+    (...) array
+        The consensus distance.
+
+    References
+    ----------
+    Chapter :doc:`gossip_square`, equation :eq:`eq-consensus`.
     """
     if isinstance(x, Weights):
         x = overlaps(x)

@@ -6,17 +6,19 @@ and copies, and correlated teachers raise it without loss. The measures are deri
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from html import escape
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import one_given, whole
 from ..equations import mean_risk, risk
 from ..gossip.matched import TIE, relative_order, signs_are_free
 from ..gossip.mix import mix
-from ..problem import check_problem
-from ..states import Weights, check_state, check_teacher, cosines, overlaps
+from ..problem import Problem, check_problem
+from ..states import Overlaps, Weights, check_state, check_teacher, cosines, overlaps
 
 ROUNDING = 1e-9
 SAME = "same features"
@@ -28,27 +30,38 @@ ALIKE = 0.8  # units of one worker with larger cosines have not separated
 
 @dataclass(frozen=True, eq=False)
 class Diagnosis:
-    """What one round does, for states without or with a leading axis of runs.
+    """What one round of gossip does, as returned by diagnose().
+
+    The states may have a leading axis of runs.
 
     Attributes
     ----------
-    cosine_rise : (..., P) rise of the mean cosine between the units of one worker, equation
-        :eq:`eq-cosine-rise`.
-    noise_floor : (..., P) two standard deviations of a cosine between random rows, 2 / sqrt(N);
-        0 without N.
-    trace_loss : (...) fall of tr Q^pp, mean over workers; where A keeps the mean this is the
-        fall of the consensus distance (1/P) sum_p |W^p - mean|^2 / N, :eq:`eq-trace-loss`.
-    alignment_before, alignment_after : (..., P) mean over units of max_m |cos R_im|, equation
-        :eq:`eq-alignment`; nan without a problem.
-    matched_ratio : (...) squared distance between workers after to before their units are put in
-        the same order, equation :eq:`eq-matched-ratio`: near 0 the same features in another order,
-        near 1 different features, or in order already, or unspecialised. 1 for equal workers.
-    risk_before, risk_after : (..., P) generalisation errors; nan without a problem.
-    mean_risk_after : (...) of the network of the mean weights; nan without a problem.
-    harmful : bool, or (runs,) of them. With a problem: the alignment falls by more than the floor,
-        mean over the workers whose weights the round changes. Without: some unit loses more of its
-        squared norm than the floor and the scatter around one solution (0.1) explain.
-    verdict : str, in words; for runs that differ, how many runs each verdict has.
+    cosine_rise : (..., P) array
+        Rise of the mean cosine between the units of one worker, equation :eq:`eq-cosine-rise`.
+    noise_floor : (..., P) array
+        What a cosine between two random rows reaches by chance: two standard deviations,
+        2 / sqrt(N), and 0 without N. It is also called ``cosine_floor``, because the function
+        gossipdyn.noise_floor() is another thing: a floor of the risk.
+    trace_loss : (...) array
+        Fall of tr Q^pp, mean over workers. If A keeps the mean of the workers, this is the fall of
+        the consensus distance, equation :eq:`eq-trace-loss`.
+    alignment_before, alignment_after : (..., P) array
+        Mean over units of max_m ``|cos R_im|``, equation :eq:`eq-alignment`; nan without a problem.
+    matched_ratio : (...) array
+        Squared distance between workers after their units are put in the same order, divided by
+        that before, equation :eq:`eq-matched-ratio`. It is near 0 for the same features in another
+        order, and near 1 for different features, for units in order already, and for unspecialised
+        ones. It is 1 for equal workers.
+    risk_before, risk_after : (..., P) array
+        Generalisation errors; nan without a problem.
+    mean_risk_after : (...) array
+        Generalisation error of the network of the mean weights; nan without a problem.
+    harmful : bool or (runs,) array of bool
+        With a problem: whether the alignment falls by more than the floor, mean over the workers
+        whose weights the round changes. Without: whether some unit loses more of its squared norm
+        than the floor and the scatter around one solution (0.1) explain.
+    verdict : str
+        The result in words; for runs that differ, how many runs each verdict has.
     """
 
     cosine_rise: np.ndarray
@@ -101,17 +114,62 @@ class Diagnosis:
         )
 
 
-def diagnose(x, A=None, after=None, problem=None, N=None):
-    """What the round A does to the state x, before it is made; or what a round did.
+def diagnose(
+    x: Overlaps | Weights,
+    A: ArrayLike | Callable | None = None,
+    after: Overlaps | Weights | None = None,
+    problem: Problem | None = None,
+    N: int | None = None,
+) -> Diagnosis:
+    """Predict what a round of gossip does to a state, or tell what it did.
 
-    x : Overlaps or Weights, leading axes of runs pass through. A : (P, P) mixing matrix, or a
-    callable on states such as matched(A). after : instead of A, the state after the round.
-    problem : Problem, for risks and alignments; where its g is odd, signs are compared too.
-    N : input dimension, for the noise floor; that of x where x is Weights.
+    Exactly one of A and after is given.
 
-    Returns a Diagnosis; print it, or show it in a notebook. Raises ValueError unless exactly one
-    of A and after is given, for states of different shapes, for Weights whose teacher does not have
-    the problem's T, and for all that mix() and risk() refuse. Chapter `diagnosis`.
+    Parameters
+    ----------
+    x : Overlaps or Weights
+        State before the round; leading axes of runs pass through.
+    A : (P, P) array or callable, optional
+        The round to predict: a mixing matrix, or a callable on states such as matched(A).
+    after : Overlaps or Weights, optional
+        The state after a round that was made.
+    problem : Problem, optional
+        For risks and alignments. If its activation is odd, signs are compared too.
+    N : int, optional
+        Input dimension, for the floor of a chance cosine; by default that of x if x is Weights.
+
+    Returns
+    -------
+    Diagnosis
+        Print it, or show it in a notebook.
+
+    Raises
+    ------
+    ValueError
+        Unless exactly one of A and after is given; if the two states have different shapes, if the
+        teacher of the Weights does not have the T of the problem, or if mix() or risk() refuses an
+        argument.
+
+    See Also
+    --------
+    setbacks : The cost of all rounds of a Trajectory.
+    matched : A round that first puts units in the same order.
+
+    References
+    ----------
+    Chapter :doc:`diagnosis`.
+
+    Examples
+    --------
+    Two perfect workers in opposite orders have a poor mean:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> x = gd.perfect(problem, orders=[(0, 1), (1, 0)])
+    >>> result = gd.diagnose(x, A=gd.complete(2), problem=problem)
+    >>> print(result.verdict)
+    units in different order; the round loses alignment
+    >>> result.harmful
+    True
     """
     one_given(A, after, "diagnose needs either A, the round to predict, or after, the state after")
     if N is None and isinstance(x, Weights):
@@ -174,7 +232,7 @@ def _floor(N):
     return 2 / np.sqrt(whole(N, "N, the input dimension,", 1))
 
 
-def _overlaps(state, problem):
+def _overlaps(state: Overlaps | Weights, problem: Problem | None) -> Overlaps:
     """The overlaps of a state, whose teacher is the problem's."""
     if isinstance(state, Weights):
         if problem is not None:

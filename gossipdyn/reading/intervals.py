@@ -4,21 +4,50 @@ The standard of evidence of the book, in CONTRIBUTING: every rate and every medi
 lower and upper end cover the truth with the probability `confidence`, nearly.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ..checks import function, is_masked, number, whole
 
 
-def proportion(k, n, confidence=0.95):
-    """A rate seen as k of n, with Wilson's interval: (estimate, low, high).
+def proportion(k: Any, n: Any, confidence: float = 0.95) -> tuple:
+    """Estimate a rate that was seen k times in n, with Wilson's interval.
 
-    k, n : whole numbers, or arrays of them, 0 <= k <= n and n from 1 up. Wilson's interval stays
-    within [0, 1] and has a length above 0 also at k = 0 and k = n.
+    Parameters
+    ----------
+    k, n : int or array of int
+        How often it was seen, and in how many cases: 0 <= k <= n, with n from 1 up.
+    confidence : float, optional
+        Probability with which the interval covers the truth, nearly.
 
-    Returns three floats, or three arrays of the shape of k and n. Raises ValueError for other k
-    and n and a confidence that is not between 0 and 1. Chapter `global_minimum`, equation
-    :eq:`eq-wilson`; Wilson (1927).
+    Returns
+    -------
+    estimate, low, high : float or array
+        The rate and the two ends of its interval, of the shape of k and n. The interval stays
+        within [0, 1] and has a length above 0 also at k = 0 and k = n.
+
+    Raises
+    ------
+    ValueError
+        If k and n are not such counts, or if confidence is not between 0 and 1.
+
+    See Also
+    --------
+    bootstrap : Intervals for any other statistic.
+
+    References
+    ----------
+    Chapter :doc:`global_minimum`, equation :eq:`eq-wilson`; Wilson (1927).
+
+    Examples
+    --------
+    >>> rate, low, high = gd.proportion(8, 10)
+    >>> print(f"{rate:.2f}, between {low:.2f} and {high:.2f}")
+    0.80, between 0.49 and 0.94
     """
     given = k, n
     try:
@@ -42,20 +71,59 @@ def proportion(k, n, confidence=0.95):
     return tuple(map(float, parts)) if parts[0].ndim == 0 else parts
 
 
-def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
-    """A statistic over independent runs, with its bootstrap interval: (estimate, low, high).
+def bootstrap(
+    values: ArrayLike,
+    statistic: Callable = np.median,
+    seed: int = 0,
+    confidence: float = 0.95,
+    draws: int = 2000,
+) -> tuple:
+    """Estimate a statistic over independent runs, with its bootstrap interval.
 
     The interval holds the middle of the statistic over samples of the runs that are drawn again
-    with replacement (percentiles). For a median it holds up from some twenty runs on; for fewer,
-    and for statistics of a few extreme runs, it is too narrow.
+    with replacement (percentiles).
 
-    values : (runs, ...), one row a run; inf is a number (a run that has never recovered), nan is
-    not. statistic : function of such an array, along its first axis, with a number or an array as
-    its value: lambda x: np.median(x[:, 0] - x[:, 1]) for a difference of paired runs.
-    seed : of the draws. The same seed gives the same interval on every machine.
+    Parameters
+    ----------
+    values : (runs, ...) array
+        One row a run. Infinity is allowed (a run that has never recovered), nan is not.
+    statistic : callable, optional
+        Function of such an array, along its first axis, that returns a number or an array. For a
+        difference of paired runs, for instance, ``lambda x: np.median(x[:, 0] - x[:, 1])``.
+    seed : int, optional
+        Seed of the draws. The same seed gives the same interval on every machine.
+    confidence : float, optional
+        Probability with which the interval covers the truth, nearly.
+    draws : int, optional
+        Number of samples that are drawn, 100 or more.
 
-    Returns three floats, or three arrays of the shape of the statistic. Raises ValueError for fewer
-    than 2 runs, nan among the values or in the statistic (inf - inf), and options that are none.
+    Returns
+    -------
+    estimate, low, high : float or array
+        The statistic and the two ends of its interval, of the shape of the statistic.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than 2 runs, if nan is among the values or in the statistic (inf - inf),
+        or if an option is out of its range.
+
+    See Also
+    --------
+    proportion : The interval of a rate.
+
+    Notes
+    -----
+    For a median the interval holds up from some twenty runs on. For fewer runs, and for statistics
+    of a few extreme runs, it is too narrow.
+
+    Examples
+    --------
+    >>> median, low, high = gd.bootstrap(np.arange(1, 100))
+    >>> median
+    50.0
+    >>> low < median < high
+    True
     """
     values = _values(values)
     function(statistic, "statistic, of an array of runs,")
@@ -85,7 +153,7 @@ def bootstrap(values, statistic=np.median, seed=0, confidence=0.95, draws=2000):
     return tuple(map(float, parts)) if estimate.ndim == 0 else parts
 
 
-def _values(values):
+def _values(values: Any) -> np.ndarray:
     try:
         given = np.asarray(values)
         real = given.dtype.kind in "biuf" and not is_masked(values)

@@ -4,21 +4,42 @@ Chapter `plateau`.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from ..runs.trajectory import check_trajectory
-from ..states import check_overlaps
+from ..problem import Problem
+from ..runs.trajectory import Trajectory, check_trajectory
+from ..states import Overlaps, check_overlaps
 
 
-def assignment(problem, x):
-    """The teacher unit of every student: (..., P, K) ints, -1 for none.
+def assignment(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "... P K"]:
+    """Find the teacher unit to which every student belongs.
 
-    A student is assigned to the teacher unit with which its |cosine| is largest, if that is at
-    least 0.9, stands out from the others by a third of what it would for a perfect student, and
-    |R_km| >= T_mm / 10 (spare students point anywhere). Two students may have one unit.
+    A student belongs to the teacher unit with which its ``|cosine|`` is largest, on three
+    conditions: that cosine is at least 0.9, it stands out from the others by a third of what it
+    would for a perfect student, and ``|R_km| >= T_mm / 10`` (because spare students point
+    anywhere). Two students may have one unit.
 
-    x : Overlaps. The assignment of phases(). Chapter `plateau`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+
+    Returns
+    -------
+    (..., P, K) array of int
+        The teacher unit of every student, -1 for none.
+
+    See Also
+    --------
+    phases : Uses this assignment.
+
+    References
+    ----------
+    Chapter :doc:`plateau`.
     """
     check_overlaps(problem, x)
     return _assigned(problem.T, np.einsum("...pkpk->...pk", x.Q), x.R)
@@ -33,12 +54,14 @@ TURNED = 0.9  # cosine from which on a student belongs to a teacher unit
 
 @dataclass(frozen=True, eq=False)
 class Phases:
-    """When a run lingers, specialises and refines; by the definitions of phases().
+    """When a run lingers, specialises and refines, as returned by phases().
 
     Attributes
     ----------
-    plateau_begins, plateau_ends, refinement_begins : (runs, P) alpha, nan for what never comes.
-    assignment : (runs, P, K) ints, the teacher unit of each student at the end, -1 for none.
+    plateau_begins, plateau_ends, refinement_begins : (runs, P) array
+        Times alpha; nan for what never comes.
+    assignment : (runs, P, K) array of int
+        The teacher unit of each student at the end, -1 for none.
     """
 
     plateau_begins: np.ndarray
@@ -47,30 +70,63 @@ class Phases:
     assignment: np.ndarray
 
 
-def phases(trajectory):
-    """When the plateau begins and ends, who turns to which teacher unit, when refinement starts.
+def phases(trajectory: Trajectory) -> Phases:
+    """Find when the plateau begins and ends, and when refinement starts.
 
-    Students are assigned to teacher units as by assignment(). A worker is specialised while
-    min(K, M) different units have a student. `refinement_begins` is the first recorded time from
-    which on it stays so with the assignment of the end. The plateau is the longest stretch before
-    that in which the risk stays within a factor 1.5, provided that it lasts twice as long as the
-    fall by the next such factor, and as the fall by the last one before; `plateau_ends` is nan if
-    the record ends on it. Between plateau_ends and refinement_begins the students specialise.
+    Parameters
+    ----------
+    trajectory : Trajectory
+        Of any engine, with Q, R and risk kept. The resulting times are as fine as its record.
 
-    trajectory : Trajectory of any engine, with Q, R and risk kept; times are as fine as its record.
-    Returns Phases. Raises ValueError for a trajectory without them, and for one that was looked at
-    no other time than its start and its end. Chapter `plateau`.
+    Returns
+    -------
+    Phases
+        The times of each worker, and its last assignment.
+
+    Raises
+    ------
+    ValueError
+        If the trajectory does not hold Q, R and risk, or if it holds no time between its start and
+        its end.
+
+    See Also
+    --------
+    assignment : Which student belongs to which teacher unit.
+
+    Notes
+    -----
+    A worker is specialised while min(K, M) different units have a student, by assignment().
+    ``refinement_begins`` is the first recorded time from which on it stays so with the assignment
+    of the end. The plateau is the longest stretch before that in which the risk stays within a
+    factor 1.5, provided that it lasts twice as long as the fall by the next such factor, and as the
+    fall by the last one before. ``plateau_ends`` is nan if the record ends on the plateau. Between
+    ``plateau_ends`` and ``refinement_begins`` the students specialise.
+
+    References
+    ----------
+    Chapter :doc:`plateau`.
+
+    Examples
+    --------
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2), eta=0.5)
+    >>> R = np.array([[0.01, 0.0], [0.0, 0.01]])
+    >>> x0 = gd.Overlaps.single(Q=0.25 * np.eye(2), R=R, v=np.ones(2))
+    >>> t = gd.run(gd.flow(), problem, x0, 400.0, record=np.arange(0, 400, 2.0))
+    >>> found = gd.phases(t)
+    >>> print(found.assignment[0, 0])
+    [0 1]
+    >>> bool(found.plateau_ends[0, 0] < found.refinement_begins[0, 0])
+    True
     """
     check_trajectory(trajectory)
-    for name in ("Q", "R", "risk"):
-        trajectory.mean(name)  # refuses, in words, what was not kept
+    Q, R, risk = (trajectory._kept(name) for name in ("Q", "R", "risk"))
     if len(np.unique(trajectory.alpha)) < 3:
         raise ValueError(
             f"phases are read off recorded times, of which this run has none between its start and "
             f"its end, alpha={trajectory.alpha[-1]:.6g}: record some, run(..., record=...)"
         )
     T = trajectory.problem.T
-    alpha, Q, R = trajectory.alpha, trajectory.Q, trajectory.R
+    alpha = trajectory.alpha
     assignment = _assigned(T, np.einsum("rtpkpk->rtpk", Q), R)
     final = assignment[:, -1]
     K, M = R.shape[-2:]
@@ -83,7 +139,7 @@ def phases(trajectory):
     begins, ends = np.full(first.shape, np.nan), np.full(first.shape, np.nan)
     for place in np.ndindex(first.shape):
         run, worker = place
-        log_risk = np.log(np.maximum(trajectory.risk[run, :, worker], np.finfo(float).tiny))
+        log_risk = np.log(np.maximum(risk[run, :, worker], np.finfo(float).tiny))
         stretch = _lingering(alpha, log_risk, first[place])
         if stretch is not None:
             i, j = stretch

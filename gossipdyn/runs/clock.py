@@ -2,16 +2,21 @@
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import apart, as_float32, check_mixing, number, reals
 from ..engines.engine import GRID
 from ..gossip.mix import warn_of_drift
 from .trajectory import KEPT
+
+# As given to run(): [(period, A), ...], or a period alone.
+Schedule = float | Iterable[tuple[float, ArrayLike | Callable | None]]
 
 SAME_TIME = 1e-9  # times in alpha that are closer are one time
 

@@ -15,7 +15,7 @@ import sys
 import types
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -42,10 +42,11 @@ CODE = (
 )  # fmt: skip
 
 
-def digest(*things):
-    """A hexadecimal name of what the things hold: equal in every process, other for other contents.
+def digest(*things: Any) -> str:
+    """Return a hexadecimal name of what the things hold.
 
-    Raises ValueError for what cannot be told: locks, open files, running generators and the like.
+    The name is equal in every process, and differs for other contents. Raises ValueError for what
+    cannot be told: locks, open files, running generators and the like.
     """
     try:
         return _Walk().of(things).hex()
@@ -53,8 +54,8 @@ def digest(*things):
         raise ValueError("what is held is nested too deeply to be told") from error
 
 
-def alike(a, b):
-    """Whether two things hold the same; False where that cannot be told."""
+def alike(a: Any, b: Any) -> bool:
+    """Tell whether two things hold the same; False where that cannot be told."""
     try:
         return digest(a) == digest(b)
     except ValueError:
@@ -62,8 +63,8 @@ def alike(a, b):
 
 
 @functools.cache
-def environment():
-    """A name of what all results hang on: gossipdyn's own code, and the packages beneath it.
+def environment() -> str:
+    """Return a name of what results depend on: the code of gossipdyn and the packages beneath it.
 
     Comments and docstrings of gossipdyn do not count.
     """

@@ -3,7 +3,9 @@
 import os
 import re
 import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
@@ -16,8 +18,12 @@ from .files import read_pickle, write_pickle
 class SweepFailed(ValueError):
     """Some points of a sweep failed.
 
-    `.records` holds the results in the order of the points, None where a point gave none;
-    `.failures` lists (index, point, traceback) of those that failed.
+    Attributes
+    ----------
+    records : list
+        The results in the order of the points, None where a point gave none.
+    failures : list of (int, object, str)
+        The number, the point and the traceback of each point that failed.
     """
 
     def __init__(self, message, records=(), failures=()):
@@ -25,28 +31,55 @@ class SweepFailed(ValueError):
         self.records, self.failures = records, failures
 
 
-def sweep(function, points, store=None, cores=-1):
-    """[function(point) for point in points], computed in parallel and kept.
+def sweep(
+    function: Callable[[Any], Any],
+    points: Iterable[Any],
+    store: str | os.PathLike | None = None,
+    cores: int = -1,
+) -> list[Any]:
+    """Compute [function(point) for point in points] in parallel, and keep the results.
 
     Parameters
     ----------
-    function : of one point; it and what it returns must pickle. Every process it runs in gets its
-        share of the cores, so engines inside do not compete for them.
-    points : anything that pickles: problems, starts, schedules, tuples of numbers.
-    store : a folder in which results are kept as they come. The same sweep started again, after a
-        kill as well, by whatever process, computes only what is missing; a damaged file is missing.
-        A result is found again by what point and function hold: numbers, strings, arrays and
-        records; of a function its code, closure, defaults, bound arguments, and the globals that it
-        reads, the user's own functions and classes among them, each by what it holds; and by the
-        code of gossipdyn and the versions of NumPy, SciPy and torch. A change in any of these
-        computes anew. Of other installed packages, and of files that the function reads, nothing
-        is seen: after a change there use a fresh folder. The folder holds pickles: use your own.
-    cores : processes at once, -1 for all. A joblib backend that is registered and chosen by
-        `joblib.parallel_config` (dask, ray) takes the sweep past one machine unchanged.
+    function : callable
+        A function of one point. It must pickle, and so must what it returns. Every process it runs
+        in gets its share of the cores, so that engines inside do not compete for them.
+    points : iterable
+        Anything that pickles: problems, starts, schedules, tuples of numbers.
+    store : path, optional
+        A folder in which results are kept as they come. The same sweep started again, after a kill
+        as well and by whatever process, computes only what is missing. A damaged file counts as
+        missing. The folder holds pickles, so use only your own.
+    cores : int, optional
+        Number of processes at once, -1 for all cores. A joblib backend that is registered and
+        chosen by ``joblib.parallel_config`` (dask, ray) takes the sweep past one machine unchanged.
 
-    Returns a list in the order of the points. Raises SweepFailed (a ValueError), naming the points
-    that failed, once all others are done; ValueError where a store is asked for and a function or
-    a point holds what cannot be told (a lock, an open file, a running generator).
+    Returns
+    -------
+    list
+        The results in the order of the points.
+
+    Raises
+    ------
+    SweepFailed
+        A ValueError that names the points that failed, once all others are done.
+    ValueError
+        If a store is asked for and a function or a point holds what cannot be told (a lock, an open
+        file, a running generator).
+
+    Notes
+    -----
+    A result in the store is found again by four things. The first is what the point holds: numbers,
+    strings, arrays and records. The second is what the function holds: its code, closure, defaults
+    and bound arguments, and the globals that it reads, the user's own functions and classes among
+    them. The third is the code of gossipdyn, and the fourth the versions of NumPy, SciPy and torch.
+    A change in any of these computes anew. A change in other installed packages, or in files that
+    the function reads, is not noticed: use a fresh folder then.
+
+    Examples
+    --------
+    >>> gd.sweep(abs, [1, -2, 3], cores=1)
+    [1, 2, 3]
     """
     if not callable(function):
         raise ValueError(f"sweep needs a function of one point, got {function!r}")
@@ -72,17 +105,17 @@ def sweep(function, points, store=None, cores=-1):
         records[key] = record
         if failure is not None:
             failed[key] = failure
-    records = [records[key] for key in keys]
+    results = [records[key] for key in keys]
     if failed:
         failures = [(i, points[i], failed[key]) for i, key in enumerate(keys) if key in failed]
         i, point, failure = failures[0]
         raise SweepFailed(
             f"{len(failures)} of {len(points)} points failed, the first is point {i}, {point!r}:\n"
             f"{failure}",
-            records,
+            results,
             failures,
         )
-    return records
+    return results
 
 
 def _attempt(function, key, point):

@@ -5,6 +5,7 @@ Chapter `finite_size`, equation :eq:`eq-diffusion`; derived in the book.
 
 from functools import lru_cache
 from itertools import product
+from typing import Annotated
 
 import numpy as np
 import scipy
@@ -12,22 +13,46 @@ from scipy.special import ndtri
 
 from ..coordinates import Coordinates
 from ..equations import State
-from ..states import check_overlaps, field_covariance, gram
+from ..problem import Problem
+from ..states import Overlaps, check_overlaps, field_covariance, gram
 
 # the diffusion matrix
 
 
-def diffusion(problem, x):
-    """N^2 times the covariance of one step's change of the overlaps, for N -> infinity: (n, n).
+def diffusion(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "n n"]:
+    """Compute the covariance of one step's change of the overlaps, times N^2, for N -> infinity.
 
-    n counts the independent entries as in Fluctuations.covariance. With e = phi - y, a sample of
-    worker p moves N W^p f^T by -eta v_k g'_k e f, f the fields of all rows, its own Q besides by
-    eta^2 / batch v_k v_l g'_k g'_l e^2, and v^p_k by -eta_v g_k e. The average over a worker's own
-    fields is a deterministic quadrature (see nodes()); other workers' fields, given its own, and
-    the label noise enter by their exact moments.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State (P, ...) without a leading axis of runs.
 
-    x : Overlaps (P, ...). Raises ValueError for a leading axis of runs, and for overlaps that no
-    weights have. Equation :eq:`eq-diffusion`; derived in the book.
+    Returns
+    -------
+    (n, n) array
+        The diffusion matrix; n counts the independent entries as in Fluctuations.covariance.
+
+    Raises
+    ------
+    ValueError
+        If x has a leading axis of runs, or is not the overlaps of any weights.
+
+    See Also
+    --------
+    fluctuations : The scatter of the overlaps that follows from it.
+
+    Notes
+    -----
+    With e = phi - y, a sample of worker p moves ``N W^p f^T`` by -eta v_k g'_k e f, where f are the
+    fields of all rows. It moves the worker's own Q besides by eta^2 / batch v_k v_l g'_k g'_l e^2,
+    and v^p_k by -eta_v g_k e. The average over a worker's own fields is a deterministic quadrature.
+    Other workers' fields, given its own, and the label noise enter by their exact moments.
+
+    References
+    ----------
+    Chapter :doc:`finite_size`, equation :eq:`eq-diffusion`; derived in the book.
     """
     check_one_state(problem, x)
     return _diffusion(problem, x)

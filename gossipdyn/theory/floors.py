@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, number, one_given
 from ..equations import drift
-from ..problem import check_learns
+from ..problem import Problem, check_learns
 from .perfect import check_no_decay, perfect
 
 STRONGEST = 1e8  # coupling, in units of eta h: the digits lost are its digits
@@ -19,17 +20,22 @@ STRONGEST = 1e8  # coupling, in units of eta h: the digits lost are its digits
 
 @dataclass(frozen=True, eq=False)
 class GossipFloor:
-    """What gossip_floor() returns. All are per unit of the label noise's variance sigma^2.
+    """What label noise leaves when workers gossip, as returned by gossip_floor().
+
+    All fields are per unit of the variance sigma^2 of the label noise. With coupling nothing
+    changes in time, and ``before``, ``after`` and ``over_time`` are equal.
 
     Attributes
     ----------
-    before, after : (P,) generalisation error of each worker just before and just after a round.
-    over_time : (P,) its mean over the time between two rounds.
-    mean : float, of the network of the mean weights, just after a round; where A keeps the mean
-        it is the same at all times.
-    consensus : float, the consensus distance just before a round, :eq:`eq-topology-spread`.
-
-    With coupling nothing changes in time, and before, after and over_time are equal.
+    before, after : (P,) array
+        Generalisation error of each worker just before and just after a round.
+    over_time : (P,) array
+        Its mean over the time between two rounds.
+    mean : float
+        Error of the network of the mean weights, just after a round. If A keeps the mean, it is the
+        same at all times.
+    consensus : float
+        The consensus distance just before a round, equation :eq:`eq-topology-spread`.
     """
 
     before: np.ndarray
@@ -39,30 +45,60 @@ class GossipFloor:
     consensus: float
 
 
-def gossip_floor(problem, A, period=None, coupling=None):
-    """Stationary errors of gossiping workers around one perfect solution, to first order in eta.
+def gossip_floor(
+    problem: Problem, A: ArrayLike, period: float | None = None, coupling: float | None = None
+) -> GossipFloor:
+    """Compute the stationary errors of gossiping workers around one perfect solution.
 
-    About the perfect solution the errors of the workers' rows fill all N directions. With h the
-    eigenvalues of H_kl = v_k v_l <g'_k g'_l>, and in units of eta sigma^2 / 2B, the covariance
-    between workers D_h (P, P) relaxes towards 1, D_h -> E D_h + (1 - E) 1 with
-    E = exp(-2 eta h period), and a round maps it to A D_h A^T; with coupling of strength kappa it
-    balances eta h D + kappa (L D + D L^T) / 2 = eta h, L = 1 - A. The risk of worker p is
-    (eta sigma^2 / 4B) sum_h h D_h,pp.
+    The result holds to first order in eta. Exactly one of period and coupling is given.
 
-    A : (P, P) any mixing matrix; for a normal A the means over workers are the closed sums over
-    its eigenvalues. period : alpha between two rounds, above 0. coupling : instead, the strength
-    kappa per unit of alpha, from 0 up, as in flow(coupling=(kappa, A)).
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    A : (P, P) array
+        Any mixing matrix. For a normal A the means over workers are closed sums over its
+        eigenvalues.
+    period : float, optional
+        Training time alpha between two rounds, above 0.
+    coupling : float, optional
+        Strength kappa, per unit of alpha and from 0 up, of a pull at all times, as in
+        ``flow(coupling=(kappa, A))``.
 
-    Returns GossipFloor, per unit of sigma^2 like noise_floor(). What is left out is the noise that
-    errors make themselves, of relative order eta, and noise beyond the first order in sigma^2:
-    for two erf units and P = 8 the true floor of the mean, in units of eta sigma^2 / 4B, is .117
-    without gossip and .094 under a strong pull at eta = 0.5, .262 and .101 at eta = 1.5, where this
-    says .092. So it is for eta below some 0.1.
+    Returns
+    -------
+    GossipFloor
+        Errors per unit of sigma^2, like noise_floor().
 
-    Raises ValueError unless exactly one of period and coupling is given, for a matrix that is no
-    mixing matrix, a coupling above 1e8 eta h, and with weight decay (perfect learning is then no
-    fixed point). Chapter `topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
-    :eq:`eq-floor-recursion`.
+    Raises
+    ------
+    ValueError
+        Unless exactly one of period and coupling is given; if A is no mixing matrix, if the
+        coupling is above 1e8 eta h, or if there is weight decay (perfect learning is then no fixed
+        point).
+
+    See Also
+    --------
+    noise_floor : The floor of one worker, to all orders in eta.
+
+    Notes
+    -----
+    About the perfect solution the errors of the workers' rows fill all N directions. Let h be the
+    eigenvalues of H_kl = v_k v_l <g'_k g'_l>, and 1 the matrix of ones on the diagonal. In units of
+    eta sigma^2 / 2B the covariance D_h (P, P) between workers relaxes as D_h -> E D_h + (1 - E) 1,
+    with E = exp(-2 eta h period), and a round maps it to ``A D_h A^T``. With coupling of strength
+    kappa it balances ``eta h D + kappa (L D + D L^T) / 2 = eta h``, where L = 1 - A. The risk of
+    worker p is (eta sigma^2 / 4B) sum_h h D_h,pp.
+
+    Two things are left out: the noise that errors make themselves, of relative order eta, and noise
+    beyond the first order in sigma^2. For two erf units and P = 8 the true floor of the mean, in
+    units of eta sigma^2 / 4B, is .117 without gossip and .094 under a strong pull at eta = 0.5, and
+    .262 and .101 at eta = 1.5; this function says .092. So use it for eta below some 0.1.
+
+    References
+    ----------
+    Chapter :doc:`topology`, equations :eq:`eq-floor-rounds`, :eq:`eq-floor-coupling` and
+    :eq:`eq-floor-recursion`; derived in the book.
     """
     check_learns(problem, "a noise floor")
     A = check_mixing(A, square="a floor of gossip")
@@ -97,9 +133,10 @@ def gossip_floor(problem, A, period=None, coupling=None):
         after = between = before
     scale = problem.eta / (2 * problem.batch)
     own = (np.einsum("hpp->hp", D) for D in (before, after, between))
-    risks = [scale / 2 * h @ parts for parts in own]
+    at_end, at_start, on_average = (scale / 2 * h @ parts for parts in own)
     spread = np.einsum("hpp->", before) / len(A) - before.mean((1, 2)).sum()
-    return GossipFloor(*risks, float(scale / 2 * h @ after.mean((1, 2))), float(scale * spread))
+    mean = float(scale / 2 * h @ after.mean((1, 2)))
+    return GossipFloor(at_end, at_start, on_average, mean, float(scale * spread))
 
 
 def _after_round(x, A):

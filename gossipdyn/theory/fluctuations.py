@@ -11,10 +11,13 @@ plateau, whose time is random at any N. Chapter `finite_size`, equation :eq:`eq-
 derived in the book (the expansion is van Kampen's, 1961).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 from scipy.special import erfc
 
 from ..checks import flag, number, one_of
@@ -23,6 +26,7 @@ from ..engines.flow import flow
 from ..equations import State, mean_worker, unchecked_risk
 from ..gossip.mix import apply_mixing
 from ..problem import Problem
+from ..runs.clock import Schedule
 from ..runs.run import run
 from ..runs.trajectory import KEPT
 from ..states import Overlaps
@@ -31,15 +35,19 @@ from .diffusion import _diffusion, check_one_state, check_random_rows
 
 @dataclass(frozen=True, eq=False)
 class Fluctuations:
-    """What fluctuations() returns.
+    """The covariance of the overlaps at order 1/N, as returned by fluctuations().
 
     Attributes
     ----------
-    problem : Problem.
-    alpha, after_mixing : (times,), as in a Trajectory.
-    x : Overlaps (times, P, ...), the flow.
-    covariance : (times, n, n), N times the covariance of the independent entries: the upper
-        triangle of Q over all rows (p, k), then R, then v if it is trained.
+    problem : Problem
+        The teacher and the learning rule.
+    alpha, after_mixing : (times,) array
+        Recorded times, and whether the state is the one after a round, as in a Trajectory.
+    x : Overlaps
+        The flow (times, P, ...).
+    covariance : (times, n, n) array
+        N times the covariance of the independent entries: the upper triangle of Q over all rows
+        (p, k), then R, then v if it is trained.
     """
 
     problem: Problem
@@ -48,22 +56,58 @@ class Fluctuations:
     x: Overlaps
     covariance: np.ndarray
 
-    def std(self, f, N):
-        """Standard deviation at dimension N of f, entry by entry: (times, ...).
+    def std(
+        self, f: str | Callable[[Overlaps], np.ndarray], N: float
+    ) -> Annotated[np.ndarray, "times ..."]:
+        """Compute the standard deviation of f at dimension N, entry by entry, to first order.
 
-        f : one of "Q", "R", "v", "risk", "mean_risk", or a function of Overlaps with leading axes
-        that returns an array (times, ...), such as lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0, 1].
-        To first order, from the slope of f.
+        Parameters
+        ----------
+        f : str or callable
+            One of "Q", "R", "v", "risk", "mean_risk", or a function of Overlaps with leading axes
+            that returns an array (times, ...), such as ``lambda x: x.R[:, 0, 0, 0] - x.R[:, 0, 0,
+            1]``. Its slope carries the covariance over.
+        N : float
+            Input dimension, above 0.
+
+        Returns
+        -------
+        (times, ...) array
+            The standard deviation at each recorded time.
         """
         return np.sqrt(self._variance(f) / number(N, "N, the input dimension,", above=0))
 
-    def passed(self, f, threshold, N):
-        """Probability that |f| has passed `threshold`, at each recorded time: (times, ...).
+    def passed(
+        self, f: str | Callable[[Overlaps], np.ndarray], threshold: float, N: float
+    ) -> Annotated[np.ndarray, "times ..."]:
+        """Compute the probability that ``|f|`` has passed a threshold, at each recorded time.
 
-        For an f that the flow keeps at 0 and that grows, such as u = R_11 + R_22 - R_12 - R_21 on
-        a symmetric trajectory: the exit-time law. f is then N(0, std^2), once out it stays out.
-        Choose a threshold that is small against the f of perfect learning. Equation
-        :eq:`eq-exit-law`. Raises ValueError for an f that the flow moves away from 0.
+        This is the law of exit times, for an f that the flow keeps at 0 and that grows, such as u =
+        R_11 + R_22 - R_12 - R_21 on a symmetric trajectory. Then f is N(0, std^2), and once it is
+        out it stays out.
+
+        Parameters
+        ----------
+        f : str or callable
+            As in std().
+        threshold : float
+            The size to be passed, small against the f of perfect learning.
+        N : float
+            Input dimension, above 0.
+
+        Returns
+        -------
+        (times, ...) array
+            The probability.
+
+        Raises
+        ------
+        ValueError
+            If the flow moves f away from 0.
+
+        References
+        ----------
+        Chapter :doc:`finite_size`, equation :eq:`eq-exit-law`.
         """
         threshold = number(threshold, "threshold", 0)
         values = np.abs(_function(self.problem, f)(self.x))
@@ -103,19 +147,43 @@ def _function(problem, f):
     return named[one_of(f, KEPT, "f, unless it is a function of Overlaps,")]
 
 
-def fluctuations(problem, x0, rounds, record=None, random_rows=False, rtol=1e-8):
-    """The covariance of the overlaps at order 1/N along the flow from x0.
+def fluctuations(
+    problem: Problem,
+    x0: Overlaps,
+    rounds: Schedule,
+    record: ArrayLike | None = None,
+    random_rows: bool = False,
+    rtol: float = 1e-8,
+) -> Fluctuations:
+    """Compute the covariance of the overlaps at order 1/N along the flow from x0.
 
-    problem, x0, rounds, record : as for run(); x0 without a leading axis of runs.
-    random_rows : False when every run starts exactly at x0; True when runs start from weights
-        whose components are independent Gaussians with mean overlaps x0 (so x0.R is 0), as
-        random_start() makes them: their overlaps scatter from the start.
-    rtol : relative tolerance of the flow; the covariance is integrated to about 1e-4, with a
-        diffusion matrix as good as nodes() says.
+    Parameters
+    ----------
+    problem, x0, rounds, record
+        As for run(); x0 has no leading axis of runs.
+    random_rows : bool, optional
+        False if every run starts exactly at x0. True if runs start from weights whose components
+        are independent Gaussians with mean overlaps x0 (so x0.R is 0), as random_start() makes
+        them: their overlaps scatter from the start.
+    rtol : float, optional
+        Relative tolerance of the flow. The covariance is integrated to about 1e-4, with a diffusion
+        matrix as good as its quadrature.
 
-    Returns Fluctuations. The mean of the overlaps differs from the flow by O(1/N), which is beyond
-    this theory. Raises ValueError for an x0 with runs, random_rows with x0.R not 0, and what run()
-    refuses. Chapter `finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
+    Returns
+    -------
+    Fluctuations
+        The covariance at the recorded times. The mean of the overlaps differs from the flow by
+        O(1/N), which is beyond this theory.
+
+    Raises
+    ------
+    ValueError
+        If x0 has a leading axis of runs, if random_rows is asked for and x0.R is not 0, or if run()
+        refuses an argument.
+
+    References
+    ----------
+    Chapter :doc:`finite_size`, equation :eq:`eq-linear-noise`; derived in the book.
     """
     check_one_state(problem, x0)
     random_rows = flag(random_rows, "random_rows")

@@ -6,24 +6,56 @@ Chapters `global_minimum` and `noise_and_width`. What names no paper here is der
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import orders as check_orders
 from ..checks import whole
 from ..equations import drift, noise, risk
-from ..problem import check_learns, check_problem
+from ..problem import Problem, check_learns, check_problem
 from ..states import Overlaps, check_overlaps
 
 # perfect learning
 
 
-def perfect(problem, students=None, orders=None):
-    """The perfect solution as Overlaps: student m is teacher unit m, spare students are zero.
+def perfect(
+    problem: Problem, students: int | None = None, orders: ArrayLike | None = None
+) -> Overlaps:
+    """Make the perfect solution: student m is teacher unit m, and spare students are zero.
 
-    students : K, at least M; M unless given. v is v_star, repeated in turn for spare students.
-    orders : (P, M), instead: P perfect workers, and student k of worker p is teacher unit
-    orders[p][k], its v that unit's. [(0, 1), (1, 0)] are two workers in opposite orders.
-    Raises ValueError for K below M, for K above M when the activation is not 0 at 0, and for orders
-    that are no permutations or of which P is 0. Chapter `one_round`, equation :eq:`eq-two-values`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    students : int, optional
+        Number K of students, at least M; by default M. The second layer is v_star, repeated in turn
+        for spare students.
+    orders : (P, M) array of int, optional
+        Instead of students, the orders of P perfect workers: student k of worker p is teacher unit
+        orders[p][k], with the v of that unit. So [(0, 1), (1, 0)] are two workers in opposite
+        orders.
+
+    Returns
+    -------
+    Overlaps
+        The state (P, ...), with P = 1 unless orders are given.
+
+    Raises
+    ------
+    ValueError
+        If K is below M, if K is above M and the activation is not 0 at 0, or if the orders are no
+        permutations or of no worker.
+
+    References
+    ----------
+    Chapter :doc:`one_round`, equation :eq:`eq-two-values`.
+
+    Examples
+    --------
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> print(gd.perfect(problem, students=3).R[0])
+    [[1. 0.]
+     [0. 1.]
+     [0. 0.]]
     """
     check_problem(problem)
     K, M = problem.M if students is None else students, problem.M
@@ -48,18 +80,46 @@ def perfect(problem, students=None, orders=None):
     return Overlaps.single(Q, R, np.resize(problem.v_star, K))
 
 
-def largest_stable_eta(problem, students=None):
-    """The learning rate above which perfect learning is unstable, in the limit N -> infinity.
+def largest_stable_eta(problem: Problem, students: int | None = None) -> float:
+    """Compute the learning rate above which perfect learning is unstable, for N -> infinity.
 
-    About perfect(problem, students) the covariance D of the students' errors obeys
-    dD/dalpha = -eta (H D + D H) + eta^2 S[D], where S is the scatter of single samples; the rate at
-    which S wins is the answer. It depends on the batch; not on eta, eta_v and sigma. Above it the
-    flow does not diverge, it settles at an error. A finite N is less stable: a linear unit is
-    stable up to 2 N / (N + 2), not 2.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule. The answer depends on its batch, and does not depend on
+        its eta, eta_v and sigma.
+    students : int, optional
+        Number K of students, at least M; by default M.
 
-    Raises ValueError with weight decay (no perfect solution), for K below M, and where errors do
-    not obey linear equations (spare ReLU students). Chapter `global_minimum`, equation
-    :eq:`eq-stable-eta`; derived in the book.
+    Returns
+    -------
+    float
+        The largest stable learning rate.
+
+    Raises
+    ------
+    ValueError
+        If there is weight decay (no solution is then perfect), if K is below M, or if errors do not
+        obey linear equations (spare ReLU students).
+
+    Notes
+    -----
+    About perfect(problem, students) the covariance D of the errors of the students obeys dD/dalpha
+    = -eta (H D + D H) + eta^2 S[D], where S is the scatter of single samples. The answer is the
+    rate from which on S wins. Above it the flow does not diverge: it settles at an error. A finite
+    N is less stable. A linear unit, for instance, is stable up to 2 N / (N + 2) and not to 2.
+
+    References
+    ----------
+    Chapter :doc:`global_minimum`, equation :eq:`eq-stable-eta`; derived in the book.
+
+    Examples
+    --------
+    One linear unit is stable up to 2:
+
+    >>> problem = gd.Problem(gd.linear, v_star=np.ones(1), T=np.eye(1))
+    >>> print(f"{gd.largest_stable_eta(problem):.4f}")
+    2.0000
     """
     x = perfect(problem, students)
     decay, scatter = _errors(replace(problem, eta=1.0), x)[:2]
@@ -67,16 +127,51 @@ def largest_stable_eta(problem, students=None):
     return float(1 / gain.real.max())
 
 
-def noise_floor(problem, x):
-    """Stationary generalisation error per unit of label-noise variance, for small label noise.
+def noise_floor(problem: Problem, x: Overlaps) -> float:
+    """Compute the stationary generalisation error of one worker per unit of label-noise variance.
 
-    lim eps_g / sigma^2 at a perfect solution x (Overlaps of one worker without error), to all
-    orders in eta: half of tr(H D), where D balances decay, scatter and label noise. Directions in
-    which x is neutral (two spare units moving oppositely, copies of one unit moving apart) are left
-    out: with label noise they drift slowly, so that there the floor is that of a long plateau.
+    It is the limit of eps_g / sigma^2 for small label noise at a perfect solution, to all orders in
+    eta. (The field ``noise_floor`` of a Diagnosis is another thing: the size of a chance cosine.)
 
-    Raises ValueError where x is not perfect or not stable. Chapter `noise_and_width`, equation
-    :eq:`eq-noise-floor`; Goldt et al. (2019) at first order in eta, beyond it derived in the book.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        A perfect solution of one worker, such as perfect() makes it.
+
+    Returns
+    -------
+    float
+        The noise floor.
+
+    Raises
+    ------
+    ValueError
+        If x is not perfect or not stable.
+
+    See Also
+    --------
+    gossip_floor : The same for gossiping workers, to first order in eta.
+
+    Notes
+    -----
+    It is half of tr(H D), where D balances decay, scatter and label noise. Directions in which x is
+    neutral (two spare units that move oppositely, copies of one unit that move apart) are left out:
+    with label noise they drift slowly, so that there the floor is that of a long plateau.
+
+    References
+    ----------
+    Chapter :doc:`noise_and_width`, equation :eq:`eq-noise-floor`; Goldt et al. (2019) at first
+    order in eta, beyond it derived in the book.
+
+    Examples
+    --------
+    For one linear unit it is eta / (2 (2 - eta)):
+
+    >>> problem = gd.Problem(gd.linear, v_star=np.ones(1), T=np.eye(1), eta=0.5)
+    >>> print(f"{gd.noise_floor(problem, gd.perfect(problem)):.4f}")
+    0.1667
     """
     check_learns(problem, "a noise floor")
     decay, scatter, label, H = _errors(problem, x)

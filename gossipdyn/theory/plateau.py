@@ -7,24 +7,29 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import EXACT, number, reals
 from ..coordinates import Coordinates
-from ..problem import check_learns
+from ..problem import Problem, check_learns
 from ..states import Overlaps, check_fit, check_overlaps
 from .symmetry import asymmetry, symmetric
 
 
 @dataclass(frozen=True, eq=False)
 class Escape:
-    """How asymmetry grows along a symmetric trajectory.
+    """How asymmetry grows along a symmetric trajectory, as returned by escape().
 
     Attributes
     ----------
-    alpha : (times,).
-    rate : (times,) the local rate lambda, d ln(asymmetry) / dalpha.
-    growth : (times,) its integral from alpha = 0, Lambda.
-    x : Overlaps (times, 1, ...), the symmetric trajectory.
+    alpha : (times,) array
+        Recorded times.
+    rate : (times,) array
+        The local rate lambda = d ln(asymmetry) / dalpha.
+    growth : (times,) array
+        The integral Lambda of the rate from alpha = 0 on.
+    x : Overlaps
+        The symmetric trajectory (times, 1, ...).
     """
 
     alpha: np.ndarray
@@ -33,16 +38,51 @@ class Escape:
     x: Overlaps
 
 
-def escape(problem, x0, record):
-    """The local escape rate along the symmetric trajectory that starts at symmetric(x0).
+def escape(problem: Problem, x0: Overlaps, record: ArrayLike) -> Escape:
+    """Compute the local escape rate along the symmetric trajectory from symmetric(x0).
 
-    Changes of R whose rows and columns sum to zero stand alone in their symmetry class, so all of
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x0 : Overlaps
+        State of one worker.
+    record : (times,) array
+        Times in alpha, ascending, from 0 up.
+
+    Returns
+    -------
+    Escape
+        The rate and its integral at the recorded times.
+
+    Raises
+    ------
+    ValueError
+        If x0 has several workers, if K or M is below 2, or if the units of the teacher differ.
+
+    See Also
+    --------
+    plateau_length : The time that the escape takes.
+
+    Notes
+    -----
+    Changes of R whose rows and columns sum to zero stand alone in their symmetry class. So all of
     them grow at one rate lambda(alpha), whatever else has relaxed. From unit norms lambda climbs
     for long before it reaches the rate of the fixed point.
 
-    x0 : Overlaps of one worker. record : times in alpha, ascending from 0 up. Returns Escape.
-    Raises ValueError for several workers, K or M below 2, and a teacher whose units differ.
-    Chapter `plateau`, equation :eq:`eq-local-rate`; derived in the book.
+    References
+    ----------
+    Chapter :doc:`plateau`, equation :eq:`eq-local-rate`; derived in the book.
+
+    Examples
+    --------
+    Students that look at no teacher unit are at first pulled to all units alike:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2), eta=0.5)
+    >>> x0 = gd.Overlaps.single(Q=0.25 * np.eye(2), R=np.zeros((2, 2)), v=np.ones(2))
+    >>> growing = gd.escape(problem, x0, record=[0.0, 50.0])
+    >>> print(growing.growth.round(1))
+    [0.  1.1]
     """
     record = reals(record, "record")
     if record.ndim != 1 or not record.size or record[0] < 0 or not np.all(np.diff(record) > 0):
@@ -54,15 +94,36 @@ def escape(problem, x0, record):
     return Escape(alpha=record, rate=rates, growth=path.y[-1], x=x)
 
 
-def plateau_length(problem, x0, threshold=0.1):
-    """The alpha at which the asymmetry of x0, growing as along escape(), reaches `threshold`.
+def plateau_length(problem: Problem, x0: Overlaps, threshold: float = 0.1) -> float:
+    """Compute the alpha at which the asymmetry of x0 reaches a threshold.
 
-    Linear in the asymmetry, so a threshold that is small against the asymmetry of perfect
-    learning, sqrt(K - 1) for T = I. From a start on the plateau this is ln(threshold / asymmetry)
-    divided by the fixed point's rate.
+    The asymmetry grows as along escape().
 
-    Raises ValueError for an x0 without asymmetry (the flow never leaves), one that does not escape,
-    and what escape() refuses. Chapter `plateau`, equation :eq:`eq-plateau-length`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x0 : Overlaps
+        State of one worker, with an asymmetry.
+    threshold : float, optional
+        The asymmetry to be reached. It is small against that of perfect learning, which is
+        sqrt(K - 1) for T = I, because the growth is that of small asymmetries.
+
+    Returns
+    -------
+    float
+        The time alpha. From a start on the plateau it is ln(threshold / asymmetry) divided by the
+        rate of the fixed point.
+
+    Raises
+    ------
+    ValueError
+        If x0 has no asymmetry (the flow then never leaves), if it does not escape, or if escape()
+        refuses it.
+
+    References
+    ----------
+    Chapter :doc:`plateau`, equation :eq:`eq-plateau-length`; derived in the book.
     """
     check_overlaps(problem, x0)
     threshold = number(threshold, "threshold", 0)

@@ -3,11 +3,15 @@
 Chapters `setback` and `warm_start`; derived in the book.
 """
 
+from typing import Any
+
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import EXACT, reals, whole
 from ..coordinates import Coordinates
+from ..problem import Problem
 from ..states import Overlaps, field_covariance
 from .diffusion import check_random_rows, nodes
 from .plateau import grown
@@ -16,24 +20,45 @@ from .symmetry import symmetric
 GROWN = 8.0  # by exp(-2 GROWN), 1e-7, is later noise outgrown
 
 
-def noise_to_come(problem, x0, alpha):
-    """V(alpha): what the noise of single samples still adds to the asymmetry u, times N.
+def noise_to_come(problem: Problem, x0: Overlaps, alpha: ArrayLike) -> Any:
+    """Compute what the noise of single samples still adds to the asymmetry u after alpha, times N.
 
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x0 : Overlaps
+        State of one worker.
+    alpha : float or (times,) array
+        Times from 0 up.
+
+    Returns
+    -------
+    float or (times,) array
+        The variance V, of the shape of alpha. It holds to some 3e-4 for K = 2 and 3e-3 for K = 3,
+        as the quadrature of diffusion() does.
+
+    Raises
+    ------
+    ValueError
+        If K is not M, if asymmetry does not grow e^8-fold from this start before
+        alpha = 1e5 / eta, or if escape() refuses x0.
+
+    Notes
+    -----
     Near the symmetric trajectory from symmetric(x0), u = specialisation(x, order) of any order
     obeys du = lambda u dalpha + sqrt(D / N) dB, and a = sqrt(N) exp(-Lambda) u only collects noise.
-    From alpha on it gains the variance
+    From alpha on it gains the variance::
 
         V(alpha) = int_alpha^infinity D exp(-2 Lambda) dalpha',
-        D = eta^2 / B < (sum_km c_km v_k g'_k rho_m)^2 (e^2 + sigma^2) >,
+        D = eta^2 / B < (sum_km c_km v_k g'_k rho_m)^2 (e^2 + sigma^2) >
 
-    with lambda, Lambda of escape() and c_km = 1 where m = order(k), else -1 / (K-1). It does not
-    depend on the order.
+    with the lambda and Lambda of escape(), c_km = 1 where m = order(k), and c_km = -1 / (K-1)
+    elsewhere. It does not depend on the order.
 
-    x0 : Overlaps of one worker. alpha : a time, or (times,), from 0 up. Returns V, of the shape of
-    alpha, to some 3e-4 for K = 2 and 3e-3 for K = 3, as the quadrature of diffusion() is. Raises
-    ValueError for K other than M, for a start from which asymmetry does not grow e^8-fold before
-    alpha = 1e5 / eta, and for what escape() refuses. Chapter `warm_start`, equation
-    :eq:`eq-noise-to-come`.
+    References
+    ----------
+    Chapter :doc:`warm_start`, equation :eq:`eq-noise-to-come`; derived in the book.
     """
     alpha = reals(alpha, "alpha", least=0)
     path, both = grown(problem, x0, GROWN)
@@ -54,27 +79,59 @@ def noise_to_come(problem, x0, alpha):
     return float(V) if V.ndim == 0 else V
 
 
-def spawning(problem, x0, alpha, draws=20_000, seed=0):
-    """Probability that two workers copied from one at alpha end with their units in other orders.
+def spawning(
+    problem: Problem, x0: Overlaps, alpha: ArrayLike, draws: int = 20_000, seed: int = 0
+) -> Any:
+    """Compute the probability that two copies of one worker end with their units in other orders.
 
-    The worker starts from Gaussian rows with the mean overlaps x0, and learns until alpha. Its two
-    copies share what a has become by then (see noise_to_come), and each adds noise of its own.
-    So their last a have the correlation rho = 1 - V(alpha) / (s0^2 + V(0)), s0^2 that of the start,
-    and for K = M = 2
+    The worker starts from Gaussian rows with the mean overlaps x0 and learns until alpha. There it
+    is copied, and both copies learn on.
 
-        P(different orders) = arccos(rho) / pi.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x0 : Overlaps
+        State of one worker with R = 0, for rows N(0, scale^2) scale^2 times the identity.
+    alpha : float or (times,) array
+        Times of the copy, from 0 up.
+    draws : int, optional
+        For K > 2 the number of pairs of matrices that are drawn; the standard error of the
+        probability P is sqrt(P (1 - P) / draws).
+    seed : int, optional
+        For K > 2 the seed of the draws.
 
-    For K > 2 the asymmetry is a matrix with zero sums, Gaussian and isotropic, and the order is
-    taken to be the one with the largest sum of R_k,order(k) while R is small: `draws` pairs of such
-    matrices with correlation rho are drawn. The law does not contain the number N of inputs: it is
-    that of a long plateau, N -> infinity. For K = 2 the chain agrees with it from N = 100 on; for
-    K = 3 it lies below the law, by 5 to 10 % for N = 25 to 400 and alpha up to 40, by more later.
+    Returns
+    -------
+    float or (times,) array
+        The probability, of the shape of alpha.
 
-    x0 : Overlaps of one worker with R = 0; scale^2 times the identity for rows N(0, scale^2).
-    alpha : a time, or (times,). seed, draws : for K > 2; the standard error is sqrt(P (1 - P) /
-    draws). Returns P, of the shape of alpha. Raises ValueError for an x0 with R not 0, for
-    students that are equal, and what noise_to_come() refuses. Chapter `warm_start`, equation
-    :eq:`eq-arccos`.
+    Raises
+    ------
+    ValueError
+        If R of x0 is not 0, if students are equal, or if noise_to_come() refuses an argument.
+
+    See Also
+    --------
+    noise_to_come : The variance V(alpha) behind it.
+
+    Notes
+    -----
+    The two copies share what a (of noise_to_come) has become by alpha, and each adds noise of its
+    own. So their last a have the correlation rho = 1 - V(alpha) / (s0^2 + V(0)), where s0^2 is that
+    of the start, and for K = M = 2::
+
+        P(different orders) = arccos(rho) / pi
+
+    For K > 2 the asymmetry is a matrix with zero sums, Gaussian and isotropic. The order is taken
+    to be the one with the largest sum of R_k,order(k) while R is small, and pairs of such matrices
+    with correlation rho are drawn. The law does not contain the number N of inputs: it is that of a
+    long plateau, N -> infinity. For K = 2 the chain agrees with it from N = 100 on. For K = 3 it
+    lies below the law, by 5 to 10 % for N = 25 to 400 and alpha up to 40, and by more later.
+
+    References
+    ----------
+    Chapter :doc:`warm_start`, equation :eq:`eq-arccos`; derived in the book.
     """
     alpha, draws, seed = reals(alpha, "alpha"), whole(draws, "draws", 1), whole(seed, "seed")
     V = noise_to_come(problem, x0, np.append(alpha, 0.0))

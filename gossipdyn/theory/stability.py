@@ -3,33 +3,69 @@
 Chapter `plateau`. What names no paper here is derived in the book.
 """
 
+from collections.abc import Callable
+from typing import Annotated
+
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, function, number, pair, rounding
 from ..coordinates import Coordinates
 from ..gossip.mix import apply_mixing
+from ..problem import Problem
 from ..states import Overlaps, check_overlaps
 from .diffusion import check_one_state
 
 ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
 
-def fixed_point(problem, near, within=None, round=None):
-    """The fixed point of the flow that Newton's method reaches from `near`, as Overlaps.
+def fixed_point(
+    problem: Problem,
+    near: Overlaps,
+    within: Callable[[Overlaps], Overlaps] | None = None,
+    round: tuple[float, ArrayLike | Callable] | None = None,
+) -> Overlaps:
+    """Find the fixed point of the flow that Newton's method reaches from ``near``.
 
-    near : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round.
-    within : None, or a linear projection of Overlaps onto a family that the flow keeps, such as
-        gossipdyn.symmetric: the search stays in the family, however unstable that is.
-    round : None, or (period, A): find the state after mixing that comes back to itself when it
-        trains for `period` and is mixed with A.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    near : Overlaps
+        State (P, ...) without a leading axis of runs; P = 1 unless a round of gossip is given.
+    within : callable, optional
+        Linear projection of Overlaps onto a family that the flow keeps, such as
+        ``gossipdyn.symmetric``. The search then stays in the family, however unstable that is.
+    round : (period, A), optional
+        A round of gossip. Then the state just after mixing is found that comes back to itself when
+        it trains for ``period`` and is mixed with A.
 
-    Where fixed points form a family (spare units, copies of a unit) the Jacobian is singular: steps
-    are then those of least squares, and the result is a member of the family close to `near`. Two
-    fixed points can lie close together (a plateau with distinct and one with identical students, at
-    small eta), so `near` decides.
-    Raises ValueError when nothing is found, when `within` is not kept by the flow, and when the
-    result is no overlaps of weights. Chapter `plateau`, equation :eq:`eq-fixed-point`.
+    Returns
+    -------
+    Overlaps
+        The fixed point.
+
+    Raises
+    ------
+    ValueError
+        If nothing is found, if the flow does not keep the family ``within``, or if the result is
+        not the overlaps of any weights.
+
+    See Also
+    --------
+    modes : How small deviations from a fixed point grow.
+
+    Notes
+    -----
+    If fixed points form a family (spare units, copies of a unit) the Jacobian is singular. Steps
+    are then those of least squares, and the result is a member of the family close to ``near``. Two
+    fixed points can lie close together (at small eta, a plateau with distinct and one with
+    identical students), so ``near`` decides.
+
+    References
+    ----------
+    Chapter :doc:`plateau`, equation :eq:`eq-fixed-point`; derived in the book.
     """
     coordinates, round = _checked(problem, near, round)
     if within is not None:
@@ -73,25 +109,52 @@ def fixed_point(problem, near, within=None, round=None):
     return x
 
 
-def modes(problem, x, round=None):
-    """How small deviations from x grow: (rates, directions), the fastest first.
+def modes(
+    problem: Problem, x: Overlaps, round: tuple[float, ArrayLike | Callable] | None = None
+) -> tuple[Annotated[np.ndarray, "n"], list[Overlaps]]:
+    """Compute how small deviations from a state grow.
 
-    x : Overlaps (P, ...) without a leading axis of runs; P = 1 unless there is a round. Usually a
-        fixed point; elsewhere these are the modes of the moment.
-    round : None, or (period, A): train for `period`, then mix with A (P, P), or with a callable on
-        states.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State (P, ...) without a leading axis of runs; P = 1 unless a round of gossip is given. It
+        is usually a fixed point. Elsewhere the result holds the modes of the moment.
+    round : (period, A), optional
+        A round of gossip: training for ``period``, then mixing with A, which is a matrix (P, P) or
+        a callable on states.
 
-    rates : (n,) real parts of the eigenvalues of the Jacobian on the independent entries of Q
-        (symmetric), R, and v if eta_v > 0, per unit of alpha; positive ones escape. With a round:
-        ln |multiplier| / period of training and then mixing, -inf for what the round erases.
-    directions : list of n Overlaps, the matching changes (dQ, dR, dv), of norm 1 on those entries.
-        A complex pair of eigenvalues is given by the real and the imaginary part of its vector.
-        Arbitrary, and another on another machine: the phase of such a vector, and the basis of
-        the space that directions of equal rates span.
+    Returns
+    -------
+    rates : (n,) array
+        Real parts of the eigenvalues of the Jacobian, per unit of alpha, the largest first;
+        positive ones escape. The Jacobian acts on the independent entries of Q (symmetric), R, and
+        v if eta_v > 0. With a round they are ``ln |multiplier|`` / period of training and then
+        mixing, and -inf for what the round erases.
+    directions : list of Overlaps
+        The matching changes (dQ, dR, dv), of norm 1 on those entries. A complex pair of eigenvalues
+        is given by the real and the imaginary part of its vector.
 
-    Raises ValueError for an x of several workers without a round, a period that is not above 0,
-    and where the flow has a kink at x (a ReLU student on top of a teacher unit, or at zero).
-    Chapter `plateau`, equation :eq:`eq-modes`; Saad & Solla (1995) for the plateau's escape.
+    Raises
+    ------
+    ValueError
+        If x has several workers and no round is given, if the period is not above 0, or if the flow
+        has a kink at x (a ReLU student on top of a teacher unit, or at zero).
+
+    See Also
+    --------
+    fixed_point : The states about which this is asked.
+
+    Notes
+    -----
+    The phase of a complex vector, and the basis of the space that directions of equal rates span,
+    are arbitrary, and can differ on another machine.
+
+    References
+    ----------
+    Chapter :doc:`plateau`, equation :eq:`eq-modes`; Saad and Solla (1995) for the escape from the
+    plateau, beyond it derived in the book.
     """
     coordinates, round = _checked(problem, x, round)
     y = coordinates.pack(x)
@@ -203,7 +266,7 @@ def _newton(mismatch, jacobian, y, basis):
 
 
 def _range(coordinates, projection):
-    """An orthonormal basis (n, k) of what a linear projection of Overlaps keeps."""
+    """Return an orthonormal basis (n, k) of what a projection of Overlaps leaves as it is."""
     unit = np.eye(coordinates.size)
     images = coordinates.pack(projection(Overlaps(*coordinates.unpack(unit, v0=0.0))))
     if not np.allclose(images @ images, images, rtol=0, atol=1e-9):

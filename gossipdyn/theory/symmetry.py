@@ -3,18 +3,34 @@
 Chapters `plateau` and `setback`.
 """
 
+from typing import Annotated
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import orders
 from ..states import Overlaps, check_state
 
 
-def symmetric(x):
-    """The mean of x over all permutations of the students, and of the teacher's units.
+def symmetric(x: Overlaps) -> Overlaps:
+    """Take the mean of a state over all permutations of the students, and of the teacher's units.
 
-    A linear projection: every student becomes like every other one, and none prefers a teacher
-    unit. The family is kept by the flow when the teacher's units are alike. x : Overlaps, leading
-    axes pass through; all workers' students are permuted alike. Chapter `plateau`.
+    This is a linear projection. In the result every student is like every other one, and none
+    prefers a teacher unit. If the units of the teacher are alike, the flow keeps this family.
+
+    Parameters
+    ----------
+    x : Overlaps
+        State; leading axes pass through. The students of all workers are permuted alike.
+
+    Returns
+    -------
+    Overlaps
+        The symmetric state.
+
+    References
+    ----------
+    Chapter :doc:`plateau`.
     """
     check_state(x)
     K = x.v.shape[-1]
@@ -27,29 +43,67 @@ def symmetric(x):
     return Overlaps(Q=Q, R=R, v=v)
 
 
-def asymmetry(x):
-    """How far the students have turned to different teacher units: (..., P).
+def asymmetry(x: Overlaps) -> Annotated[np.ndarray, "... P"]:
+    """Measure how far the students have turned to different teacher units.
 
-    The norm of R_km less its means over students and over teacher units; for K = M = 2 it is
-    |u| / 2 with u = R_11 + R_22 - R_12 - R_21. x : Overlaps. Chapter `plateau`, equation
-    :eq:`eq-asymmetry`.
+    It is the norm of R_km less its means over students and over teacher units. For K = M = 2 this
+    is ``|u| / 2`` with u = R_11 + R_22 - R_12 - R_21.
+
+    Parameters
+    ----------
+    x : Overlaps
+        State; leading axes pass through.
+
+    Returns
+    -------
+    (..., P) array
+        The asymmetry of each worker.
+
+    See Also
+    --------
+    specialisation : The same with a sign, for one order of the units.
+
+    References
+    ----------
+    Chapter :doc:`plateau`, equation :eq:`eq-asymmetry`.
     """
     check_state(x)
     R = x.R - x.R.mean(-1, keepdims=True)
     return np.linalg.norm(R - R.mean(-2, keepdims=True), axis=(-2, -1))
 
 
-def specialisation(x, order=None):
-    """How far the students have turned to the teacher units of one order, with its sign: (..., P).
+def specialisation(x: Overlaps, order: ArrayLike | None = None) -> Annotated[np.ndarray, "... P"]:
+    """Measure how far the students have turned to the teacher units of one order, with its sign.
 
-    u = sum_k R_k,order(k) - 1 / (K-1) sum of the other R_km. It is 0 for students that are alike,
-    K for perfect students (T = I) in this order, negative for others; for K = M = 2 it is
-    R_11 + R_22 - R_12 - R_21, and asymmetry() is |u| / 2. For any K
-    |u| <= K / sqrt(K-1) asymmetry().
+    It is u = sum_k R_k,order(k) less 1 / (K-1) times the sum of the other R_km.
 
-    x : Overlaps. order : the teacher unit of each student, (K,), or (..., P, K) for each worker as
-    from assignment(); None for student k on teacher unit k. Raises ValueError for K other than M
-    or below 2, and for an order that is no permutation. Chapter `setback`, equation :eq:`eq-u`.
+    Parameters
+    ----------
+    x : Overlaps
+        State with K = M, 2 or more; leading axes pass through.
+    order : (K,) or (..., P, K) array of int, optional
+        The teacher unit of each student, for all workers or for each worker as from assignment().
+        By default student k belongs to teacher unit k.
+
+    Returns
+    -------
+    (..., P) array
+        The specialisation u of each worker. It is 0 for students that are alike, K for perfect
+        students (T = I) in this order, and negative for others.
+
+    Raises
+    ------
+    ValueError
+        If K is not M or is below 2, or if an order is no permutation.
+
+    Notes
+    -----
+    For K = M = 2 u is R_11 + R_22 - R_12 - R_21, and asymmetry() is ``|u| / 2``. For any K,
+    ``|u| <= K / sqrt(K-1) asymmetry()``.
+
+    References
+    ----------
+    Chapter :doc:`setback`, equation :eq:`eq-u`.
     """
     check_state(x)
     *lead, K, M = x.R.shape
