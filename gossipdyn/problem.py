@@ -88,13 +88,10 @@ class Problem:
         instance(self.activation, Activation, "a gossipdyn.Activation such as gossipdyn.erf")
         v_star, T = frozen(self.v_star, "v_star"), reals(self.T, "T")
         if v_star.ndim != 1 or v_star.size == 0:
-            raise ValueError(
-                f"v_star has shape (M,), one weight a teacher unit, got {v_star.shape}"
-            )
+            raise ValueError(f"v_star has shape (M,), a weight per unit, got {v_star.shape}")
         if T.shape != 2 * v_star.shape:
-            raise ValueError(
-                f"v_star of shape {v_star.shape} needs T of shape {2 * v_star.shape}, got {T.shape}"
-            )
+            need = 2 * v_star.shape
+            raise ValueError(f"v_star {v_star.shape} needs T of shape {need}, got {T.shape}")
         T = symmetric(T, "T")
         T.setflags(write=False)
         semidefinite(T, "no teacher has the overlaps T")
@@ -103,9 +100,7 @@ class Problem:
         for name in ("eta", "eta_v", "sigma", "weight_decay"):
             object.__setattr__(self, name, number(getattr(self, name), name, 0))
         if self.eta == self.eta_v == 0:
-            raise ValueError(
-                "eta is 0 and eta_v is 0, then nothing is learnt: use a learning rate above 0"
-            )
+            raise ValueError("eta is 0 and eta_v is 0, so nothing is learnt: give one above 0")
         batch = number(self.batch, "batch, the number of samples,", 1)
         batch = int(batch) if batch == int(batch) else self.batch  # 4.0 counts, 2.5 does not
         object.__setattr__(self, "batch", whole(batch, "batch, the number of samples,", 1))
@@ -145,13 +140,12 @@ class Problem:
             )
         T = overlaps_of_teacher(w)
         first = T.reshape(-1, *T.shape[-2:])[0]
-        if np.any(np.abs(T - first) > EXACT * np.abs(T).max()):
-            far = np.abs(T - first).max((-2, -1)) > EXACT * np.abs(T).max()
+        far = np.abs(T - first).max((-2, -1)) > EXACT * np.abs(T).max()
+        if far.any():
             run = tuple(map(int, np.argwhere(far)[0]))
-            number = ", ".join(map(str, run))
             raise ValueError(
-                f"the runs have different teachers, a Problem has one T: run {number} has\n"
-                f"{T[run]}\nthe first run\n{first}"
+                f"the runs have different teachers, a Problem has one T: run "
+                f"{', '.join(map(str, run))} has\n{T[run]}\nthe first run\n{first}"
             )
         return cls(activation=activation, T=first, **others)
 

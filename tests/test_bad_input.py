@@ -324,8 +324,8 @@ REFUSALS = [
     ("a self-loop", lambda: gd.from_edges(2, [(0, 1), (1, 1)]), "(1, 1)", "self-loop"),
     ("an edge twice", lambda: gd.from_edges(2, [(0, 1), (0, 1)]), "(0, 1)", "twice"),
     ("an edge there and back", lambda: gd.from_edges(2, [(0, 1), (1, 0)]), "(1, 0)", "twice"),
-    ("a worker too many", lambda: gd.from_edges(2, [(0, 2)]), "(0, 2)", "0..1"),
-    ("a negative worker", lambda: gd.from_edges(2, [(0, -1)]), "(0, -1)", "0..1"),
+    ("a worker too many", lambda: gd.from_edges(2, [(0, 2)]), "(0, 2)", "from 0 to 1"),
+    ("a negative worker", lambda: gd.from_edges(2, [(0, -1)]), "(0, -1)", "from 0 to 1"),
     ("an edge of three", lambda: gd.from_edges(3, [(0, 1, 2)]), "pair", "(0, 1, 2)"),
     *(
         (f"a {graph.__name__} of {P}", lambda graph=graph, P=P: graph(P), "P", repr(P))

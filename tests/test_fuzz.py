@@ -36,7 +36,13 @@ FOLDER = tempfile.TemporaryDirectory()  # it goes when this module does
 FILE = Path(FOLDER.name) / "run.npz"
 RUN.save(FILE)
 
-ODD = odd_values(PROBLEM, X, ONE, W, RUN, gd.erf, gd.flow(), gd.ring(3), gd.ring(2))
+ODD = odd_values(
+    PROBLEM, X, ONE, W, RUN, gd.erf, gd.flow(), gd.ring(3), gd.ring(2),
+    gd.Problem(gd.relu, v_star=[1, 1], T=I2, eta=0, eta_v=0.5),
+    gd.Problem(gd.erf, v_star=[1], T=[[1]], weight_decay=0.1),
+    gd.Overlaps.single([[1]], [[0.5]], [1]), gd.Overlaps.single(I2, np.zeros((2, 3)), [1, 1]),
+    gd.random_start(PROBLEM, workers=1, students=2, N=20, runs=2), gd.perfect(PROBLEM),
+)  # fmt: skip
 
 CALLS = {
     "Problem": (gd.Problem, dict(

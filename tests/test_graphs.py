@@ -262,7 +262,7 @@ def test_a_lost_edge_of_one_direction_keeps_rows_but_not_the_mean():
         (lambda: gd.lazy(np.ones((2, 2))), "row 0 of A sums to 2"),
         (lambda: gd.max_degree(gd.exponential(5)), "worker 0 hears worker 2, and 2 does not hear"),
         (lambda: gd.drop_edges(gd.ring(4), [(0, 2)]), r"edge \(0, 2\) cannot be lost"),
-        (lambda: gd.drop_edges(gd.ring(4), [(0, 4)]), r"outside 0\.\.3"),
+        (lambda: gd.drop_edges(gd.ring(4), [(0, 4)]), "from 0 to 3, got 4"),
         (lambda: gd.drop_edges(gd.ring(4), [(0, 1), (1, 0)]), r"edge \(1, 0\) is given twice"),
         (lambda: gd.drop_edges(gd.ring(4), [(1, 1)]), "self-loop"),
         (lambda: gd.drop_edges(gd.ring(4), [0, 1]), "an edge is a pair of workers, got 0"),

@@ -5,12 +5,11 @@ graph of one worker is [[1]]. Chapter :doc:`topology`.
 """
 
 from collections.abc import Iterable, Sequence
-from operator import index
 from typing import Annotated, Any
 
 import numpy as np
 
-from ..checks import number, whole
+from ..checks import number, pair, whole
 
 TRIES = 1000  # random graphs drawn before we say that they do not connect
 
@@ -321,17 +320,10 @@ def pairs_of_workers(P, edges):
     if not np.iterable(edges):
         raise ValueError(f"edges is a list of pairs of workers, got {edges!r}")
     for edge in edges:
-        try:
-            i, j = (index(worker) for worker in edge)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"an edge is a pair of workers, got {edge!r}") from error
-        if not (0 <= i < P and 0 <= j < P):
-            raise ValueError(f"edge ({i}, {j}) names a worker outside 0..{P - 1} (P={P})")
+        ends = pair(edge, "an edge", "of workers")
+        i, j = (whole(end, f"a worker of the edge {edge}", 0, P - 1) for end in ends)
         if i == j:
-            raise ValueError(
-                f"edge ({i}, {j}) is a self-loop: a worker always keeps part of its own "
-                "weights, leave it out"
-            )
+            raise ValueError(f"edge ({i}, {j}) is a self-loop, as all workers have: leave it out")
         if {(i, j), (j, i)} & seen:
             raise ValueError(f"edge ({i}, {j}) is given twice (edges have no direction)")
         seen.add((i, j))

@@ -93,9 +93,7 @@ def drop_edges(A: ArrayLike, lost: Iterable[Sequence[int]]) -> Annotated[np.ndar
     A = _square(A)
     for i, j in pairs_of_workers(A.shape[0], lost):
         if not (A[i, j] or A[j, i]):
-            raise ValueError(
-                f"edge ({i}, {j}) cannot be lost: A[{i}, {j}] and A[{j}, {i}] are 0 already"
-            )
+            raise ValueError(f"edge ({i}, {j}) cannot be lost: its weights in A are 0 already")
         A[i, i] += A[i, j]
         A[j, j] += A[j, i]
         A[i, j] = A[j, i] = 0

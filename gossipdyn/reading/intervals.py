@@ -156,14 +156,11 @@ def bootstrap(
 def _values(values: Any) -> np.ndarray:
     try:
         given = np.asarray(values)
-        real = given.dtype.kind in "biuf" and not is_masked(values)
+        real = given.dtype.kind in "biuf" and not is_masked(values) and not np.isnan(given).any()
     except Exception:  # rows of different lengths, or a foreign array's own refusal
         real = False
-    if not real:
-        raise ValueError(f"values are real numbers, none masked, one row a run, got {values!r}")
-    values = given.astype(float)
-    if values.ndim == 0 or len(values) < 2 or np.isnan(values).any():
+    if not real or given.ndim == 0 or len(given) < 2:
         raise ValueError(
-            f"a bootstrap needs the values of 2 or more runs, none of them nan, got {values}"
+            f"values are real numbers, none masked or nan, of 2 or more runs, got {values!r}"
         )
-    return values
+    return given.astype(float)

@@ -73,9 +73,7 @@ class Trajectory:
         """Standard error of mean(name), over runs. Raises ValueError for a single run."""
         array = self._kept(name)
         if len(array) < 2:
-            raise ValueError(
-                f"a standard error needs 2 or more runs, this trajectory has {len(array)}"
-            )
+            raise ValueError(f"a standard error needs 2 or more runs, here are {len(array)}")
         return array.std(0, ddof=1) / np.sqrt(len(array))
 
     def std(self, name):

@@ -62,18 +62,14 @@ def check_one_state(problem, x):
     """Refuse what are no overlaps of one state (P, ...)."""
     check_overlaps(problem, x)
     if x.v.ndim != 2:
-        raise ValueError(
-            f"one start or state (P, ...) is asked for, got a leading axis of runs: v {x.v.shape}"
-        )
+        raise ValueError(f"one start or state (P, ...), no leading axis: got v {x.v.shape}")
 
 
 def check_random_rows(x0):
     """Refuse a start of random rows with mean overlaps x0 that has a direction."""
     if np.any(x0.R):
-        raise ValueError(
-            f"random rows have no mean overlap with the teacher, x0.R goes up to "
-            f"{np.abs(x0.R).max():.3g}: give x0 with R = 0"
-        )
+        size = np.abs(x0.R).max()
+        raise ValueError(f"random rows start from R = 0 on average, x0.R goes up to {size:.3g}")
 
 
 def _diffusion(problem, x):

@@ -178,7 +178,7 @@ def noise_floor(problem: Problem, x: Overlaps) -> float:
     balance = decay - scatter
     if np.linalg.eigvals(balance).real.min() < -1e-7 * np.abs(decay).max():
         raise ValueError(
-            f"at eta={problem.eta:.6g} the perfect solution is unstable, it has no noise floor"
+            f"x is unstable, it has no noise floor: eta={problem.eta:.6g} is too large"
         )
     D = np.linalg.pinv(balance, rcond=1e-9) @ label
     return float(H @ D / 2)
@@ -203,9 +203,7 @@ def _errors(problem, x):
     check_overlaps(problem, x)
     check_no_decay(problem)
     if x.v.shape[:-1] != (1,) or risk(problem, x).max() > 1e-12:
-        raise ValueError(
-            "x is no perfect solution of one worker: its generalisation error is not 0"
-        )
+        raise ValueError("x is no perfect solution of one worker: its risk is not 0")
     clean, K = replace(problem, sigma=0.0), x.v.size
     i, j = np.triu_indices(K)
     unit = np.eye(K)
