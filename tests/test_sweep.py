@@ -456,3 +456,23 @@ def test_every_exception_of_the_package_can_be_copied():
                 and "gossipdyn" in kind.__module__
             ):
                 assert str(copy.copy(kind("words"))) == "words"
+
+
+def test_a_change_anywhere_in_gossipdyn_is_another_environment(tmp_path):
+    """In every folder of the package; a change of a docstring alone is none."""
+    package = tmp_path / "gossipdyn"
+    shutil.copytree(Path(gd.__file__).parent, package)
+
+    def environment():
+        code = "from gossipdyn.runs.digest import environment; print(environment())"
+        here = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=here)
+
+    known = {environment()}
+    for name in ["equations.py", "averages/erf.py"]:
+        file = package / name
+        file.write_text(file.read_text().replace('"""', '"""Other words. ', 1))
+        assert environment() in known
+        file.write_text(file.read_text() + "\nOTHER = 1\n")
+        known.add(environment())
+    assert len(known) == 3

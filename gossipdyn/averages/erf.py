@@ -1,11 +1,9 @@
-"""erf: g(x) = erf(x / sqrt 2), g'(x) = sqrt(2/pi) exp(-x^2 / 2)."""
+"""The activation erf: g(x) = erf(x / sqrt 2), with the slope g'(x) = sqrt(2/pi) exp(-x^2 / 2)."""
 
 import numpy as np
 from scipy.special import erf as _erf_function
 
 from .activation import Activation
-
-# erf: g(x) = erf(x / sqrt 2), g'(x) = sqrt(2/pi) exp(-x^2 / 2)
 
 
 def _erf_g(x):
@@ -25,12 +23,13 @@ def _erf_torch_dg(x):
 
 
 def _erf_det(caa, cab, cbb):
-    """(1 + caa) (1 + cbb) - cab^2, where what matters for large fields is the area they span.
+    """Compute (1 + caa) (1 + cbb) - cab^2 without losing digits.
 
-    In this form equal and nearly equal fields keep its digits, and no product is larger than that
-    of the variances, so that fields of different size keep them too. A derivative by differences
-    steps a little beyond what covariances can be, so the bound against rounding is half way to a
-    zero.
+    For large fields this is the squared area that they span, which the usual form loses when
+    fields are nearly equal. In the form below equal and nearly equal fields keep its digits. No
+    product is larger than that of the variances, so that fields of different size keep them too. A
+    derivative by differences steps a little beyond what covariances can be. So the lower bound is
+    half of the value for parallel fields, and not that value.
     """
     size, least = np.abs(cab), 1 + caa + cbb
     small, large = np.minimum(caa, cbb), np.maximum(caa, cbb)
@@ -64,9 +63,9 @@ def _erf_tilt(C, i, j):
 def _erf_weighted(C, row, i):
     """Covariance of all fields under a weight g'_i: (..., sets, n, n), and 1 + C_ii (..., sets).
 
-    A slope is a Gaussian in its field; multiplying a Gaussian by it gives a Gaussian again,
-    C - C_.i (1 + C_ii)^-1 C_i.. As written here, a field that is i itself meets no difference of
-    large numbers: its variance becomes C_ii / (1 + C_ii). row (..., sets, n) is C_i., i (sets,).
+    A slope is a Gaussian in its field; multiplying a Gaussian by it gives a Gaussian again, C -
+    C_.i (1 + C_ii)^-1 C_i.. In the form below the variance of field i itself, C_ii / (1 + C_ii), is
+    not a difference of large numbers. row (..., sets, n) is C_i., i (sets,).
     """
     own = row[..., np.arange(len(i)), i][..., None, None]
     minors = C * own - row[..., :, None] * row[..., None, :]

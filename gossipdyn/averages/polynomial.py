@@ -7,8 +7,6 @@ import numpy as np
 
 from .activation import Activation
 
-# linear: g(x) = x
-
 
 def _linear_g(x):
     return x
@@ -52,9 +50,6 @@ linear = Activation(
     i4=_linear_i4,
     square=_linear_square,
 )
-
-
-# quadratic: g(x) = x^2; every average is a polynomial, by Isserlis' theorem
 
 
 def _quadratic_g(x):

@@ -27,11 +27,11 @@ from typing import NamedTuple
 import numpy as np
 
 CHUNK = 2**21  # values of g held at a time
-ROUNDING = 1e-14  # a conditional variance below this part of the variance is zero
+ZERO_VARIANCE = 1e-14  # a conditional variance below this part of the variance counts as zero
 NEGLIGIBLE = 1e-18  # a point of the grid with less than this part of the largest weight is left out
-FADE = 0.1  # the part of a level in which the next one takes over
+FADE = 0.1  # the last part of a level, in which the next one takes over
 FINEST = 8  # the last level, with 16 times the nodes of level 0
-STEPS = 2.0 ** -np.arange(0, 8, 0.125)  # in a field, that are tried on an activation
+STEPS = 2.0 ** -np.arange(0, 8, 0.125)  # steps in a field that are tried on an activation
 TRIED = np.arange(-6.0, 6.1, 1.5)  # where they are tried, with a Gaussian weight of width WIDTH
 WIDTH = 2.0
 
@@ -39,11 +39,11 @@ WIDTH = 2.0
 class Part(NamedTuple):
     """What a rule knows of averages over two or four fields.
 
-    functions : whose averages are watched.
-    nodes : of level 0.
-    reach : the standard deviation of fields up to which level 0 is good.
-    largest : that up to which any level is.
-    tolerance : what is stated, as a part of the averages of squares.
+    functions : the functions whose averages are compared between grids.
+    nodes : nodes of the grid at level 0.
+    reach : the largest standard deviation of fields for which level 0 is fine enough.
+    largest : the largest standard deviation of fields for which any level is fine enough.
+    tolerance : the error that is promised, as a part of the averages of squares.
     """
 
     functions: tuple
@@ -175,12 +175,12 @@ def _pair(rule, odd, C, c, i, j, shares=1.0):
     others = [a for a in range(C.shape[-1]) if a not in (i, j)]
     rows, rest = [], C
     for k in (i, j) if i != j else (i,):
-        remains = rest[:, k, k] > ROUNDING * variance[:, k]
+        remains = rest[:, k, k] > ZERO_VARIANCE * variance[:, k]
         rows.append(rest[:, k] / np.sqrt(np.where(remains, rest[:, k, k], np.inf))[:, None])
         rest = rest - rows[-1][:, :, None] * rows[-1][:, None]
     rest = rest[:, others][:, :, others]
     given = rest.diagonal(axis1=1, axis2=2)
-    given = np.sqrt(np.where(given > ROUNDING * variance[:, others], given, 0))
+    given = np.sqrt(np.where(given > ZERO_VARIANCE * variance[:, others], given, 0))
     level = np.zeros((len(rows) + 1, len(C)))
     if not coarse:
         sizes = np.array([*(np.abs(row).max(-1) for row in rows), given.max(-1)])
@@ -342,7 +342,7 @@ def _levels(level):
 
 
 def _part(kinks, functions, nodes, tolerance):
-    """What can be known of averages over these functions; of a kink that nothing resolves it."""
+    """The Part of averages over these functions; its `largest` is 0 if no grid resolves them."""
     resolved = (step for step in STEPS if _step_error((*kinks, *functions), step) < tolerance)
     reach = float(next(resolved, 0) * np.sqrt(nodes) / 2)
     largest = 0.0

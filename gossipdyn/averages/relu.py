@@ -1,4 +1,4 @@
-"""relu: g(x) = max(x, 0), with the slope 1/2 at 0 that symmetric limits give."""
+"""The activation relu: g(x) = max(x, 0), with the slope 1/2 at 0 that symmetric limits give."""
 
 from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
@@ -8,8 +8,6 @@ import numpy as np
 
 from .activation import Activation
 from .orthants import CHUNK, _four_fields, _three_fields, directions
-
-# relu: g(x) = max(x, 0), with the slope 1/2 at 0 that symmetric limits give
 
 
 def _relu_g(x):

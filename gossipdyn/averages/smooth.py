@@ -11,7 +11,7 @@ from . import quadrature
 from .activation import Activation, Given
 
 TRIED = np.linspace(-5.97, 6.03, 241)  # where g, dg and oddness are tried; 0 is not among them
-SLOPE = 1e-6  # largest deviation of dg from the slope of g, as a part of the largest slope
+SLOPE = 1e-6  # largest error of dg that is accepted, as a part of the largest slope
 
 
 @dataclass(frozen=True)

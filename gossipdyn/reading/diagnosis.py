@@ -1,14 +1,16 @@
 """What a round of gossip did, or would do, to what the workers have learnt.
 
 diagnose() looks at one round, setbacks() at all rounds of a Trajectory. Chapter `diagnosis` shows
-why a rise of Q_ij alone does not tell: it is small when units are many, it misses flipped signs
-and copies, and correlated teachers raise it without loss. The measures are derived in the book.
+why a rise of Q_ij alone is no sign of harm: it is small when units are many, it misses flipped
+signs and copies, and with correlated teachers it comes without loss. The measures are derived in
+the book.
 """
 
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from html import escape
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +22,7 @@ from ..gossip.mix import mix
 from ..problem import Problem, check_problem
 from ..states import Overlaps, Weights, check_state, check_teacher, cosines, overlaps
 
-ROUNDING = 1e-9
+DIFFERENCE = 1e-9  # what is smaller than this is rounding and no difference
 SAME = "same features"
 SCATTER = 0.1  # of their squared norm is lost by two units of cosine 0.8: noise of one solution
 NEAR_ZERO = 0.2  # mutual cosines below share no feature
@@ -76,8 +78,13 @@ class Diagnosis:
     harmful: bool | np.ndarray
     verdict: str
 
+    @property
+    def cosine_floor(self) -> Annotated[np.ndarray, "... P"]:
+        """The field noise_floor under a name that cannot be taken for a floor of the risk."""
+        return self.noise_floor
+
     def _rows(self):
-        """The table: names and values per worker, or one value; means over runs."""
+        """The rows of the table: a name, and a value for each worker or one for all of them."""
         for f in fields(self)[:-2]:
             value = getattr(self, f.name)
             per_worker = f.name not in ("trace_loss", "matched_ratio", "mean_risk_after")
@@ -222,7 +229,7 @@ def _alignment_lost(problem, x, after, changed, floor):
     """
     before, behind = (np.abs(cosines(problem, s)[1]).max(-1).mean(-1) for s in (x, after))
     fall = _sum(before - behind, changed, -1)
-    return before, behind, fall > (floor + ROUNDING) * changed.sum(-1)
+    return before, behind, fall > (floor + DIFFERENCE) * changed.sum(-1)
 
 
 def _floor(N):
@@ -284,7 +291,7 @@ def _compare_workers(problem, x, changed, alignment):
         for likeness in (best, np.abs(best))
     )
     distance, least = total - 2 * product.sum(-1), total - 2 * matched
-    apart = distance > ROUNDING * total
+    apart = distance > DIFFERENCE * total
     ratio = np.where(apart, _ratio(least, np.where(apart, distance, 1)), 1.0)
 
     # what matched gossip would do, and what it would do if v were trained

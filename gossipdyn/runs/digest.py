@@ -1,4 +1,4 @@
-"""digest(): what a thing holds, functions included, as a name that is the same in every process.
+"""Digests: a name for what a thing holds, functions included, that is equal in every process.
 
 A function holds its code (with the functions within it), its closure, its defaults, its attributes,
 and the globals that the code reads, modules imported inside it included. An object holds what it
@@ -21,7 +21,7 @@ import numpy as np
 
 PLAIN = {type(None): repr, bool: repr, int: hex, float: float.hex, complex: repr, str: ascii}
 PLAIN |= {type(...): repr, type(NotImplemented): repr}
-# What a class holds beside its methods and attributes: notes of the interpreter, and words.
+# Names in a class that tell nothing about what it does: notes of the interpreter, and docstrings.
 NOTES = {
     "__dict__", "__weakref__", "__doc__", "__module__", "__qualname__", "__firstlineno__",
     "__static_attributes__", "__slotnames__", "__abstractmethods__", "_abc_impl",
@@ -68,7 +68,7 @@ def environment() -> str:
 
     Comments and docstrings of gossipdyn do not count.
     """
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     code = {
         path.relative_to(here).as_posix(): compile(path.read_bytes(), "", "exec", optimize=2)
         for path in sorted(here.rglob("*.py"))

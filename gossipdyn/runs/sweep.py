@@ -101,7 +101,7 @@ def sweep(
     bar = tqdm(attempts, total=len(missing), unit="point", delay=2, leave=False, disable=None)
     for key, record, failure in bar:
         if store is not None and failure is None and not key.exists():
-            failure = _keep(key, record)  # classes of a script pickle here alone
+            failure = _keep(key, record)  # here, where the classes of a script are known
         records[key] = record
         if failure is not None:
             failed[key] = failure
@@ -121,10 +121,10 @@ def sweep(
 def _attempt(function, key, point):
     try:
         record = function(point)
-    except Exception:  # whatever a point does must not lose the others
+    except Exception:  # an error at one point must not lose the results of the others
         return key, None, traceback.format_exc()
     if isinstance(key, Path):
-        _keep(key, record)  # at once; where that cannot be done, sweep() does it
+        _keep(key, record)  # at once, so that a kill loses little; if it fails, sweep() does it
     return key, record, None
 
 
@@ -146,7 +146,7 @@ def _kept(file):
     """The result in a file of the store, as (result,), or None."""
     try:
         return read_pickle(file)
-    except Exception:  # damaged, or made of classes that are no more: it is computed again
+    except Exception:  # the file is damaged, or its classes are gone: the point is computed again
         return None
 
 

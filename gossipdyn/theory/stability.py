@@ -17,7 +17,7 @@ from ..problem import Problem
 from ..states import Overlaps, check_overlaps
 from .diffusion import check_one_state
 
-ROUNDING = 1e-13  # a multiplier below this part of the largest is one that the round erased
+ERASED = 1e-13  # a multiplier below this part of the largest is one that the round erased
 
 
 def fixed_point(
@@ -173,7 +173,7 @@ def modes(
     else:
         values, vectors = np.linalg.eig(_round_derivative(coordinates, y, round))
         size = np.abs(values)
-        erased = size < ROUNDING * size.max()
+        erased = size < ERASED * size.max()
         rates = np.full(size.shape, -np.inf)
         rates[~erased] = np.log(size[~erased]) / round[0]
     directions = []
