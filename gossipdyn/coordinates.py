@@ -2,17 +2,18 @@
 
 import numpy as np
 
-from .equations import State, _rate
+from .equations import State, unchecked_rate
+from .states import Overlaps
 
 
-def _banded_jacobian(rate, y, size):
+def banded_jacobian(rate, y, size):
     """Central differences of a system that falls into blocks of `size`, in LAPACK's band storage.
 
     One batched right-hand side: coordinate i of every block is moved at once.
     """
     step = 1e-7 * np.maximum(np.abs(y), 1e-3)
     moved = np.where(np.arange(y.size) % size == np.arange(size)[:, None], step, 0)
-    both = rate(None, np.concatenate([y + moved, y - moved]))
+    both = rate(np.concatenate([y + moved, y - moved]))
     change = (both[:size] - both[size:]).reshape(size, -1, size)  # (column, block, row)
     change /= 2 * step.reshape(-1, size).T[:, :, None]
     row, column = np.indices((size, size))
@@ -25,13 +26,13 @@ def _banded_jacobian(rate, y, size):
 class Coordinates:
     """The independent entries of one state of P workers as a vector, and the flow in them.
 
-    They are the upper triangle of Q over all rows (p, k), R, and v where it moves: if problem.eta_v
-    is above 0, or moving_v says so. Vectors may carry leading axes; `size` is their length.
+    They are the upper triangle of Q over all rows (p, k), R, and v where it moves: if the problem
+    trains it, or moving_v says so. Vectors may carry leading axes; `size` is their length.
     """
 
     def __init__(self, problem, x, moving_v=False):
         self.problem, self.v0, self.shape = problem, x.v, x.R.shape
-        self.moving_v = moving_v or problem.eta_v > 0
+        self.moving_v = moving_v or problem.trains_v
         self.upper = np.triu_indices(x.v.size)
         triangle = len(self.upper[0])
         self.cuts = [triangle, triangle + x.R.size]
@@ -59,17 +60,39 @@ class Coordinates:
             Q.reshape(*lead, P, K, P, K), R.reshape(*lead, P, K, M), v.reshape(*lead, P, K)
         )
 
-    def rate(self, y):
+    def rate(self, y, alpha=0.0):
         """The right-hand side of the flow."""
-        return self.pack(_rate(self.problem, self.unpack(y)))
+        return self.pack(unchecked_rate(self.problem, self.unpack(y), alpha=alpha))
 
-    def jacobian(self, y, step=5e-4):
+    def jacobian(self, y, step=5e-4, alpha=0.0):
         """The derivative of rate() at y, (size, size), to about 1e-12 eta where it is smooth.
 
-        Differences of fourth order: an error of step^4 from the curvature (the averages vary on
-        the scale 1 + |y|) and of 1e-16 / step from rounding, least together near 5e-4.
+        The step times 1 + |y| is that of slope(): the averages vary on that scale.
         """
-        step = np.diag(step * (1 + np.abs(y)))
-        moved = y + np.concatenate([2 * step, step, -step, -2 * step])
-        far, near, back, far_back = self.rate(moved).reshape(4, y.size, y.size)
-        return ((8 * (near - back) - (far - far_back)) / (12 * step.diagonal()[:, None])).T
+        moves = np.diag(step * (1 + np.abs(y)))
+        return slope(lambda moved: self.rate(moved, alpha), y, moves).T
+
+    def jump(self, f, y):
+        """The state after the map f of Overlaps, and its derivative (size, size), at y.
+
+        For maps that are linear nearby, as a round of gossip is (a matched one too): a difference
+        of any step is then exact.
+        """
+        step = 1e-3 * np.eye(self.size)
+        moved = np.concatenate([y[None], y + step, y - step])
+        after = self.pack(f(Overlaps(*self.unpack(moved))))
+        forward, back = np.split(after[1:], 2)
+        return after[0], ((forward - back) / 2e-3).T
+
+
+def slope(f, y, moves):
+    """How f(y) changes along each of `moves` (n, ...), per unit of the move's length.
+
+    Differences of fourth order, from one call of f on all moved points: an error of step^4 from
+    the curvature and of 1e-16 / step from rounding, least together near a step of 5e-4.
+    """
+    length = np.linalg.norm(moves, axis=-1)
+    moved = y + np.concatenate([2 * moves, moves, -moves, -2 * moves])
+    far, near, back, far_back = np.split(f(moved), 4)
+    change = 8 * (near - back) - (far - far_back)
+    return change / (12 * length.reshape(-1, *(change.ndim - 1) * (1,)))

@@ -34,11 +34,12 @@ def risk(problem, x):
 
 def unchecked_risk(problem, x):
     """risk() without its checks, for loops over states that the engines made."""
-    C = field_covariance(problem.T, x)
-    variance = np.diagonal(C, axis1=-2, axis2=-1)
-    g = problem.activation.i2(variance[..., :, None], C, variance[..., None, :])
-    c = coefficients(problem, x)
-    return np.einsum("...a,...ab,...b->...", c, g, c) / 2
+    return local(problem, x, "risk").risk
+
+
+def local(problem, x, *want, alpha=0.0):
+    """The Local averages of every worker of the Overlaps x at the time alpha; want: their names."""
+    return problem.local(field_covariance(problem.T, x), x.v, problem.rates(alpha), want)
 
 
 def mean_risk(problem, x):
@@ -88,94 +89,59 @@ def mean_worker(x):
     return apply_mixing(np.full((1, P), 1 / P), x)
 
 
-def coefficients(problem, x):
-    """The error as a sum over fields, phi - teacher = sum_a c_a g_a: c = (v, -v*), (..., P, n)."""
-    teacher = np.broadcast_to(-problem.v_star, (*x.v.shape[:-1], problem.M))
-    return np.concatenate([x.v, teacher], axis=-1)
-
-
-def drift(problem, x):
+def drift(problem, x, alpha=0.0):
     """U (..., P, K, K) and V (..., P, K, M): the mean change of weight rows, U W + V W*.
 
     By Stein's lemma -eta v_k <g'(lambda_k) e x> is a sum of weight rows: row a with weight
-    c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>. x: Overlaps. Equation
-    :eq:`eq-drift`.
+    c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>. Weight decay is within U. x:
+    Overlaps. alpha: the time, for a problem whose rates change. Equation :eq:`eq-drift`.
     """
     check_fit(problem, x)
-    G = _drift(problem, field_covariance(problem.T, x), coefficients(problem, x))
-    K = x.v.shape[-1]
-    return G[..., :K], G[..., K:]
+    found = local(problem, x, "U", "V", alpha=alpha)
+    return _decayed(problem, found.U, problem.rates(alpha).eta), found.V
 
 
-def noise(problem, x):
+def noise(problem, x, alpha=0.0):
     """(..., P, K, K): the growth of a worker's own Q by the scatter of single samples.
 
-    (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>). x: Overlaps. Equation
-    :eq:`eq-noise`.
+    (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>). x: Overlaps. alpha: the time,
+    for a problem whose rates change. Equation :eq:`eq-noise`.
     """
     check_fit(problem, x)
-    return _noise(problem, field_covariance(problem.T, x), coefficients(problem, x))
+    return local(problem, x, "noise", alpha=alpha).noise
 
 
-def rate(problem, x, coupling=None):
+def rate(problem, x, coupling=None, alpha=0.0):
     """d(Q, R, v)/dalpha, as a record of the shapes of x: the right-hand side of the flow.
 
-    x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). Equation :eq:`eq-flow`.
+    x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). alpha: the time, for a
+    problem whose rates change. Equation :eq:`eq-flow`.
     """
     check_fit(problem, x)
     if coupling is not None:
-        coupling = _check_coupling(coupling)
+        coupling = check_coupling(coupling)
         check_mixing(coupling[1], x.v.shape[-2])
-    return Overlaps(*_rate(problem, x, coupling))
+    return Overlaps(*unchecked_rate(problem, x, coupling, alpha))
 
 
-# C (..., P, n, n) is the covariance of a worker's K + M = n fields, c (..., P, n) the coefficients
-# of the error in them; G = [U, V] (..., P, K, n).
-
-
-def _drift(problem, C, c):
-    K = c.shape[-1] - problem.M
-    v = c[..., :K]
-    variance = C.diagonal(axis1=-2, axis2=-1)
-    pair = variance[..., :K, None], C[..., :K, :], variance[..., None, :]
-    G = problem.activation.j2(*pair) * c[..., None, :]
-    own = (problem.activation.h2(*pair) @ c[..., None])[..., 0]
-    units = np.arange(K)
-    G[..., units, units] += own
-    G *= -problem.eta * v[..., None]
-    if problem.weight_decay:
-        G[..., units, units] -= problem.eta * problem.weight_decay
-    return G
-
-
-def _noise(problem, C, c):
-    K = c.shape[-1] - problem.M
-    v = c[..., :K]
-    scatter = problem.activation.square(C, K, c)
-    if problem.sigma:
-        variance = C.diagonal(axis1=-2, axis2=-1)[..., :K]
-        scatter = scatter + problem.sigma**2 * problem.activation.j2(
-            variance[..., :, None], C[..., :K, :K], variance[..., None, :]
-        )
-    return problem.eta**2 / problem.batch * v[..., :, None] * v[..., None, :] * scatter
-
-
-def _second_layer(problem, C, c):
-    K = c.shape[-1] - problem.M
-    variance = C.diagonal(axis1=-2, axis2=-1)
-    g = problem.activation.i2(variance[..., :K, None], C[..., :K, :], variance[..., None, :])
-    return -problem.eta_v * ((g @ c[..., None])[..., 0] + problem.weight_decay * c[..., :K])
-
-
-def _rate(problem, x, coupling=None):
-    C, c = field_covariance(problem.T, x), coefficients(problem, x)
+def unchecked_rate(problem, x, coupling=None, alpha=0.0, still=0):
+    """rate() without its checks, as a State. still : how many workers, the last ones, stay."""
     *runs, P, K, M = x.R.shape
-    G = _drift(problem, C, c)
-    U, V = G[..., :K], G[..., K:]
-    dR = U @ x.R + V @ problem.T
+    moving = slice(P - still)
+    C = field_covariance(problem.T, x)[..., moving, :, :]
+    v = x.v[..., moving, :]
+    rates = problem.rates(alpha)
+    want = ("U", "V", "noise", "dv") if problem.trains_v else ("U", "V", "noise")
+    found = problem.local(C, v, rates, want)
+    U = _decayed(problem, found.U, rates.eta)
+    dR, dv = np.zeros_like(x.R), np.zeros_like(x.v)
+    dR[..., moving, :, :] = U @ x.R[..., moving, :, :] + found.V @ problem.T
     everyone = x.R.reshape(*runs, 1, P * K, M)
-    half = U @ x.Q.reshape(*runs, P, K, P * K) + V @ everyone.swapaxes(-1, -2)
-    dv = _second_layer(problem, C, c) if problem.eta_v else np.zeros_like(x.v)
+    half = np.zeros((*runs, P, K, P * K))
+    own = x.Q.reshape(*runs, P, K, P * K)[..., moving, :, :]
+    half[..., moving, :, :] = U @ own + found.V @ everyone.swapaxes(-1, -2)
+    if problem.trains_v:
+        dv[..., moving, :] = found.dv - rates.eta_v * problem.weight_decay * v
     if coupling is not None:
         kappa, A = coupling
         towards = kappa * (A - np.eye(P))
@@ -184,9 +150,18 @@ def _rate(problem, x, coupling=None):
         dv = dv + np.einsum("pr,...rk->...pk", towards, x.v)
     half = half.reshape(*runs, P * K, P * K)
     dQ = (half + half.swapaxes(-1, -2)).reshape(*runs, P, K, P, K)
-    worker = np.arange(P)
-    dQ[..., worker, :, worker, :] += np.moveaxis(_noise(problem, C, c), -3, 0)
+    worker = np.arange(P - still)
+    dQ[..., worker, :, worker, :] += np.moveaxis(found.noise, -3, 0)
     return State(dQ, dR, dv)
+
+
+def _decayed(problem, U, eta):
+    """U with weight decay on its diagonal."""
+    if problem.weight_decay:
+        units = np.arange(U.shape[-1])
+        U = U.copy()
+        U[..., units, units] -= eta * problem.weight_decay
+    return U
 
 
 class State(NamedTuple):
@@ -197,7 +172,7 @@ class State(NamedTuple):
     v: np.ndarray
 
 
-def _check_coupling(coupling):
+def check_coupling(coupling):
     try:
         kappa, A = coupling
     except (TypeError, ValueError) as error:

@@ -1,11 +1,12 @@
 """The problem: everything that never changes while a student learns."""
 
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from .averages.activation import Activation
+from .averages.local import Local, local_averages
 from .checks import (
     EXACT,
     frozen,
@@ -17,6 +18,13 @@ from .checks import (
     through_constructor,
     whole,
 )  # fmt: skip
+
+
+class Rates(NamedTuple):
+    """Learning rates of the two layers at one time."""
+
+    eta: float
+    eta_v: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +157,39 @@ class Problem:
             )
         return cls(activation=activation, T=first, **others)
 
+    def rates(self, alpha):
+        """The learning rates (eta, eta_v) at the time alpha, which all engines ask for.
+
+        A class that gives other rates at other times is a schedule; where they jump or bend,
+        breaks() says.
+        """
+        return Rates(self.eta, self.eta_v)
+
+    def breaks(self, start, end):
+        """The times strictly between start and end at which rates() is not smooth, ascending."""
+        return ()
+
+    def local(self, C, v, rates, want=Local._fields):
+        """The Local averages of workers: all that the equations know of this kind of problem.
+
+        C : (..., K + M, K + M) overlaps of each worker's rows and the teacher's. v : (..., K)
+        second layers. rates : as rates() gives them. want : names of the averages that are needed.
+        """
+        return local_averages(self, C, v, rates, want)
+
+    def samples(self, w):
+        """None: sgd's inputs have N(0, 1) components and the teacher labels them.
+
+        A problem with other samples returns how they are made (see engines/samples.py), for
+        the Weights w (runs, ...) of tensors.
+        """
+        return None
+
+    @property
+    def trains_v(self):
+        """Whether the second layers learn."""
+        return self.eta_v > 0
+
     @property
     def M(self):
         """Number of teacher units."""
@@ -168,7 +209,7 @@ class Problem:
 def overlaps_of_teacher(w):
     """W* W*^T / N of Weights, summed in float64: (..., M, M)."""
     W_star = reals(w.W_star, "W_star")
-    return W_star @ W_star.swapaxes(-1, -2) / W_star.shape[-1]
+    return W_star @ W_star.swapaxes(-1, -2) / w.N
 
 
 def check_learns(problem, what):

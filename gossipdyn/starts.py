@@ -3,6 +3,7 @@
 import numpy as np
 
 from .checks import flag, number, reals, whole
+from .equal_units import equal_rows
 from .problem import check_problem
 from .states import Overlaps, Weights, _check_gram, check_fit, gram
 
@@ -41,8 +42,10 @@ def root(G):
     return L
 
 
-def factor(problem, x):
-    """Rows in R^d, d = P K + M, that have the overlaps x exactly, as Weights with N = d.
+def factor(problem, x, N=None):
+    """Rows in R^d, d = P K + M, that have the overlaps x exactly, as Weights with d columns.
+
+    N : the number of inputs that the overlaps are divided by, d unless given.
 
     The same rows, to rounding, on every machine. Singular overlaps (equal workers) are fine. Rows
     i, j with Q_ii = Q_ij = Q_jj are equal to the last bit. Raises ValueError for overlaps that no
@@ -51,13 +54,12 @@ def factor(problem, x):
     check_fit(problem, x)
     G = gram(problem.T, x)
     _check_gram(G)
-    rows = root(G) * np.sqrt(G.shape[-1])
-    norms = np.diagonal(G, axis1=-2, axis2=-1)
-    equal = (G == norms[..., None]) & (G == norms[..., None, :])
-    rows = np.take_along_axis(rows, equal.argmax(-1)[..., None], -2)
+    N = G.shape[-1] if N is None else N
+    rows = root(G) * np.sqrt(N)
+    rows = np.take_along_axis(rows, equal_rows(G).argmax(-1)[..., None], -2)
     *_, P, K, _ = x.R.shape
     W = rows[..., : P * K, :].reshape(*x.R.shape[:-1], -1)
-    return Weights(W=W, v=x.v, W_star=rows[..., P * K :, :])
+    return Weights(W=W, v=x.v, W_star=rows[..., P * K :, :], N=N)
 
 
 def lift(problem, x, N, seed=0):

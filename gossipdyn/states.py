@@ -1,16 +1,18 @@
 """States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
 
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .checks import COARSE, EXACT, apart, frozen, reals, rounding, through_constructor, within_range
-from .problem import check_problem, overlaps_of_teacher
+from .checks import COARSE, EXACT, apart, frozen, reals, rounding, whole, within_range
+from .labels import as_numpy, check_kind, labelled
+from .problem import Problem, check_problem, overlaps_of_teacher
 
 ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
 
 
+@labelled
 @dataclass(frozen=True, eq=False)
 class Overlaps:
     """The order parameters of P workers with K student units each, before a teacher of M units.
@@ -40,8 +42,9 @@ class Overlaps:
     Notes
     -----
     Arrays become float64 and read-only. If mirrored places of a float32 Q differ by its rounding
-    (1e-6 of the largest entry), their mean is taken. ``worker_axes`` names the axes on which gossip
-    acts.
+    (1e-6 of the largest entry), their mean is taken. ``axes`` names the axes of each array and
+    ``worker_axes`` the places of those on which gossip acts. ``x[i]`` is run number i and
+    ``x.runs`` the shape of the leading axes.
 
     References
     ----------
@@ -60,7 +63,11 @@ class Overlaps:
     Q: np.ndarray
     R: np.ndarray
     v: np.ndarray
-    worker_axes: ClassVar = {"Q": (-4, -2), "R": (-3,), "v": (-2,)}
+    axes: ClassVar = {
+        "Q": ("worker", "student", "worker", "student"),
+        "R": ("worker", "student", "teacher"),
+        "v": ("worker", "student"),
+    }
 
     def __post_init__(self):
         Q, R, v = reals(self.Q, "Q"), frozen(self.R, "R"), frozen(self.v, "v")
@@ -99,39 +106,47 @@ class Overlaps:
             )
         return cls(Q=Q[None, :, None, :], R=R[None], v=v[None])
 
-    def __eq__(self, other):
-        return _equal(self, other)
+    def overlaps(self, problem=None):
+        """The state itself."""
+        return self
 
-    __reduce__ = through_constructor
 
-
+@labelled
 @dataclass(frozen=True, eq=False)
 class Weights:
     """The weights themselves.
 
     Attributes
     ----------
-    W : (..., P, K, N) first layers of the workers.
+    W : (..., P, K, n) first layers of the workers.
     v : (..., P, K) second layers.
-    W_star : (..., M, N) first layer of the teacher, with the same leading axes.
+    W_star : (..., M, n) first layer of the teacher, with the same leading axes.
+    N : number of inputs, n unless given. Overlaps are products of rows divided by N. The chain
+        holds the rows of R^N in the few coordinates n in which they are not zero.
 
-    Arrays are NumPy's, float32 or float64 and read-only (whatever else is real becomes float64), or
-    all three are torch tensors, float32 or float64, on one device. Raises ValueError for shapes
-    that do not fit, for tensors of other types, and for what is no array of finite real numbers.
+    A leading axis counts runs: w[i] is run number i. Arrays are NumPy's, float32 or float64 and
+    read-only (whatever else is real becomes float64), or all three are torch tensors, float32 or
+    float64, on one device. Raises ValueError for shapes that do not fit, for tensors of other
+    types, and for what is no array of finite real numbers.
     """
 
     W: np.ndarray
     v: np.ndarray
     W_star: np.ndarray
-    worker_axes: ClassVar = {"W": (-3,), "v": (-2,)}
+    N: int | None = None
+    axes: ClassVar = {
+        "W": ("worker", "student", "input"),
+        "v": ("worker", "student"),
+        "W_star": ("teacher", "input"),
+    }
 
     def __post_init__(self):
-        given = [getattr(self, f.name) for f in fields(self)]
+        given = [getattr(self, name) for name in self.axes]
         if any(hasattr(a, "new_tensor") for a in given):
             _check_tensors(given)
         else:
-            for f, a in zip(fields(self), given, strict=True):
-                object.__setattr__(self, f.name, frozen(a, f.name, narrow=True))
+            for name, a in zip(self.axes, given, strict=True):
+                object.__setattr__(self, name, frozen(a, name, narrow=True))
         W, v, W_star = (tuple(a.shape) for a in (self.W, self.v, self.W_star))
         if len(W) < 3 or v != W[:-1] or W_star[:-2] + W_star[-1:] != W[:-3] + W[-1:]:
             raise ValueError(
@@ -143,11 +158,23 @@ class Weights:
                 f"workers, students, teacher units and inputs count from 1 up, got W of shape {W} "
                 f"and W_star of shape {W_star}"
             )
+        N = W[-1] if self.N is None else whole(self.N, "N, the number of inputs,", 1)
+        object.__setattr__(self, "N", N)
 
-    def __eq__(self, other):
-        return _equal(self, other)
-
-    __reduce__ = through_constructor
+    def overlaps(self, problem=None):
+        """The Overlaps of these weights, summed in float64: see gossipdyn.overlaps."""
+        if problem is not None:
+            check_teacher(problem, self)
+        W, v, W_star = (
+            a.double() if hasattr(a, "double") else np.asarray(a, float)
+            for a in (self.W, self.v, self.W_star)
+        )
+        *runs, P, K, n = W.shape
+        rows = W.reshape(*runs, P * K, n)
+        with np.errstate(over="ignore", invalid="ignore"):  # Overlaps refuses what is infinite
+            Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / self.N
+            R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / self.N
+        return Overlaps(Q=Q, R=R, v=as_numpy(v))
 
 
 def _check_tensors(given):
@@ -169,24 +196,19 @@ def _check_tensors(given):
             raise ValueError(f"{name} holds NaN or infinity: {a}")
 
 
-def overlaps(w: Weights) -> Overlaps:
-    """The overlaps of weights, accumulated in float64: the vertical arrow of the drawing.
+def overlaps(state: Any, problem: Problem | None = None) -> Overlaps:
+    """The overlaps of a state, accumulated in float64: the vertical arrow of the drawing.
 
-    w: Weights (leading axes pass through; torch tensors on any device are read). Returns Overlaps.
-    They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...) does. Chapter
-    `teacher_student`, equation :eq:`eq-overlaps`.
+    state: Weights (leading axes pass through; torch tensors on any device are read), or any other
+    state: Overlaps are their own. problem: where given, its teacher must be that of the weights.
+    Returns Overlaps. They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...)
+    does. Raises ValueError for what is no state. Chapter `teacher_student`, equation
+    :eq:`eq-overlaps`.
     """
-    if not isinstance(w, Weights):
-        raise ValueError(f"overlaps are taken of gossipdyn.Weights, got {type(w).__name__}")
-    W, v, W_star = (
-        a.double() if hasattr(a, "double") else np.asarray(a, float) for a in (w.W, w.v, w.W_star)
-    )
-    *runs, P, K, N = W.shape
-    rows = W.reshape(*runs, P * K, N)
-    with np.errstate(over="ignore", invalid="ignore"):  # Overlaps refuses what is infinite
-        Q = as_numpy(rows @ rows.swapaxes(-1, -2)).reshape(*runs, P, K, P, K) / N
-        R = as_numpy(rows @ W_star.swapaxes(-1, -2)).reshape(*runs, P, K, -1) / N
-    return Overlaps(Q=Q, R=R, v=as_numpy(v))
+    check_kind(state, "overlaps are taken of")
+    if problem is not None:
+        check_problem(problem)
+    return state.overlaps(problem)
 
 
 def field_covariance(T, x):
@@ -283,17 +305,6 @@ def cosines(problem, x):
     return divide(x.Q, QQ), divide(x.R, student[..., None] * teacher)
 
 
-def as_numpy(a):
-    """A torch tensor, on whatever device, or a NumPy array, as a NumPy array."""
-    return a.detach().cpu().numpy() if hasattr(a, "cpu") else a
-
-
 def _mirrored(Q):
     """Q with the places of its two rows exchanged: (..., q, l, p, k)."""
     return np.moveaxis(Q, (-4, -3), (-2, -1))
-
-
-def _equal(a, b):
-    return type(a) is type(b) and all(
-        np.array_equal(*(as_numpy(getattr(x, f.name)) for x in (a, b))) for f in fields(a)
-    )

@@ -29,6 +29,7 @@ X = gd.Overlaps.single(Q=0.5 * I2, R=0.3 * I2, v=[1, 1])
 TWO, THREE = gd.mix(np.ones((2, 1)), X), gd.mix(np.ones((3, 1)), X)
 ONE = gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1])
 W = gd.lift(PROBLEM, X, 10)
+PAIR = gd.Overlaps(*(np.stack([a, a]) for a in (X.Q, X.R, X.v)))
 WIDE = gd.Overlaps.single(Q=I2, R=np.zeros((2, 3)), v=[1, 1])
 IMPOSSIBLE = gd.Overlaps.single(Q=0.5 * I2, R=np.diag([0.8, 0.3]), v=[1, 1])  # .64 > .5 x 1
 T = gd.run(gd.flow(), PROBLEM, X, 1.0)
@@ -243,7 +244,10 @@ REFUSALS = [
     ("W masked", lambda: replace(W, W=np.ma.masked_less(W.W, 0)), "W has masked entries", "--"),
     ("W with NaN", lambda: replace(W, W=np.full((1, 2, 10), np.nan)), "W", "nan"),
     ("W complex", lambda: replace(W, W=W.W * 1j), "W must be an array of real numbers", "j"),
-    ("overlaps of overlaps", lambda: gd.overlaps(X), "gossipdyn.Weights", "Overlaps"),
+    ("overlaps of an array", lambda: gd.overlaps(I2), "gossipdyn.Weights", "ndarray"),
+    ("the length of one run", lambda: len(X), "one run", "without a leading axis"),
+    ("a run that is not there", lambda: PAIR[2], "of which there are 2", "got 2"),
+    ("a run by name", lambda: PAIR["0"], "whole number", "'0'"),
     # a state and a problem that do not fit
     *(
         (f"{f.__name__} of another teacher", lambda f=f: f(PROBLEM, WIDE), "(1, 2, 3)", "(2, 2)")
@@ -308,11 +312,11 @@ REFUSALS = [
     ("A in half precision", mix(np.full((3, 3), 1 / 3, "f2"), THREE), "row 0", "0.99976"),
     ("A of booleans", mix(I2 > 0), "A must be an array of real numbers", "bool"),
     ("A masked", mix(np.ma.masked_equal(I2, 1)), "A has masked entries"),
-    ("matched gossip of arrays", lambda: gd.matched(I2)(I2), "Overlaps or Weights", "ndarray"),
+    ("matched gossip of arrays", lambda: gd.matched(I2)(I2), "gossipdyn.Weights", "ndarray"),
     ("a Matched of a rectangle", lambda: gd.Matched([[0.5, 0.5]], False, 0.1), "square", "(1, 2)"),
     ("A complex", mix(1j * I2), "real numbers", "1.j"),
-    ("arguments exchanged", lambda: gd.mix(TWO, I2), "Overlaps or Weights", "ndarray"),
-    ("a trajectory for a state", mix([[1]], T), "Overlaps or Weights", "Trajectory"),
+    ("arguments exchanged", lambda: gd.mix(TWO, I2), "Overlaps or gossipdyn.Weights", "ndarray"),
+    ("a trajectory for a state", mix([[1]], T), "Overlaps or gossipdyn.Weights", "Trajectory"),
     ("weights in a run", run([(1, [[0.5, 0.25]] * 2)], x0=TWO), "row 0", "0.75", "sum to 1"),
     ("weights of a coupling", lambda: gd.flow(coupling=(1, [[0.3]])), "row 0", "0.3", "sum to 1"),
     ("a gap of weights", lambda: gd.spectral_gap([[0.3]]), "row 0", "0.3", "sum to 1"),

@@ -20,7 +20,7 @@ FIVE_SIGMA = 5.7e-7
 def plain(N, runs, seed=0):
     """SGD as `Problem` writes it, on all coordinates of all samples."""
 
-    def begin(problem, x0):
+    def begin(problem, x0, start, still):
         w = gd.lift(problem, x0, N)
         repeated = (np.repeat(a[None], runs, 0) for a in (w.W, w.v, w.W_star))
         return gd.Weights(*repeated), np.random.default_rng(seed)
@@ -41,7 +41,7 @@ def plain(N, runs, seed=0):
                 W = W - problem.eta / np.sqrt(N) * pull - problem.eta / N * problem.weight_decay * W
                 v = v - problem.eta_v / N * (pull_v + problem.weight_decay * v)
             now = int(time)
-            yield gd.Weights(W, v, W_star)
+            yield gd.Weights(W, v, W_star), rng
 
     return Engine("plain", {"N": N, "runs": runs, "seed": seed}, N, begin, advance)
 

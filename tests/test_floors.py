@@ -13,9 +13,10 @@ ROOT = Path(__file__).parents[1]
 
 FLOORS = [  # rooms of the house: a folder, or a module that is a room by itself
     {"checks", "version", "book"},
+    {"labels"},
     {"averages"},
     {"problem"},
-    {"states"},
+    {"states", "equal_units"},
     {"starts", "gossip"},
     {"equations"},
     {"coordinates"},
@@ -25,7 +26,11 @@ FLOORS = [  # rooms of the house: a folder, or a module that is a room by itself
     {"reading"},
     {"figures"},
 ]
-HEAVY = {"torch": {"engines.sgd"}, "matplotlib": {"figures"}, "ipywidgets": {"figures"}}
+HEAVY = {
+    "torch": {"engines.sgd", "engines.blocks"},
+    "matplotlib": {"figures"},
+    "ipywidgets": {"figures"},
+}
 
 
 def floor(module):

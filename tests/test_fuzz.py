@@ -52,7 +52,7 @@ CALLS = {
     "Overlaps": (gd.Overlaps, dict(Q=X.Q, R=X.R, v=X.v)),
     "Overlaps.single": (gd.Overlaps.single, dict(Q=I2, R=I2, v=[1, 1])),
     "Weights": (gd.Weights, dict(W=W.W, v=W.v, W_star=W.W_star)),
-    "overlaps": (gd.overlaps, dict(w=W)),
+    "overlaps": (gd.overlaps, dict(state=W)),
     "lift": (gd.lift, dict(problem=PROBLEM, x=X, N=10, seed=0)),
     "random_start": (gd.random_start, dict(
         problem=PROBLEM, workers=2, students=2, N=20, scale=1.0, v=[1, 1], shared=False, seed=0,

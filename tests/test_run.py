@@ -144,10 +144,13 @@ def test_long_schedules_are_laid_out_quickly():
     """Averaging after every step is a common schedule: 10 000 rounds beside 500 times."""
     rounds = [(0.001, A)] * 10_000
 
-    def begin(problem, x0):
+    def begin(problem, x0, start, still):
         return gd.Overlaps(x0.Q[None], x0.R[None], x0.v[None]), None
 
-    still = gd.Engine("still", {}, None, begin, lambda p, x, s, now, times: (x for _ in times))
+    def advance(problem, x, source, now, times):
+        return ((x, source) for _ in times)
+
+    still = gd.Engine("still", {}, None, begin, advance)
     with bounded(seconds=6):
         t = gd.run(still, PROBLEM, X, rounds, record=np.linspace(0, 10, 501), ends=False)
     assert len(t.alpha) == 501 + 500
@@ -518,14 +521,14 @@ def test_the_progress_bar_appears_after_two_seconds_on_a_terminal_alone():
         problem = gd.Problem(activation=gd.erf, v_star=[1], T=[[1]])
         x = gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1])
 
-        def begin(problem, x0):
+        def begin(problem, x0, start, still):
             return gd.Overlaps(x0.Q[None], x0.R[None], x0.v[None]), None
 
         def slow(seconds):
             def advance(problem, state, source, now, times):
                 for _ in times:
                     time.sleep(seconds / 20)
-                    yield state
+                    yield state, source
 
             return gd.Engine("slow", {}, None, begin, advance)
 

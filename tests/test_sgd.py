@@ -16,6 +16,7 @@ from anything import problem_of, weights
 
 import gossipdyn as gd
 from gossipdyn import engines
+from gossipdyn.engines import blocks
 from gossipdyn.engines import sgd as simulation
 
 FULL = {"eta": 0.7, "eta_v": 0.4, "sigma": 0.3, "weight_decay": 0.2}
@@ -62,8 +63,8 @@ def test_a_block_is_the_plain_loop(P, K, M, batch, N, activation, options):
     X, zeta = samples(P, 24, batch, N)
     expected = plain(problem, w, X, zeta)
     X, zeta = torch.tensor(X), torch.tensor(zeta)
-    close(simulation.steps(problem, tensors(w), X, zeta), expected)
-    single = simulation.steps(problem, tensors(w, torch.float32), X.float(), zeta.float())
+    close(blocks.steps(problem, tensors(w), X, zeta), expected)
+    single = blocks.steps(problem, tensors(w, torch.float32), X.float(), zeta.float())
     assert single.W.dtype == torch.float32
     # float32 rounds at 6e-8; 24 steps of sums, which errors of earlier steps shift
     close(single, expected, 1e-5)
@@ -74,7 +75,7 @@ def test_one_step_by_hand():
     w = gd.Weights(W=[[[1.0, 0, 1, 0]]], v=[[1.0]], W_star=[[0.0, 2, 0, 0]])
     problem = gd.Problem(activation=gd.erf, v_star=[1.0], T=[[1.0]], eta=0.5)
     X = torch.tensor([[[[1.0, 1, -1, 2]]]], dtype=torch.float64)
-    moved = simulation.steps(problem, tensors(w), X, torch.zeros(1, 1, 1, dtype=torch.float64))
+    moved = blocks.steps(problem, tensors(w), X, torch.zeros(1, 1, 1, dtype=torch.float64))
     change = (moved.W.numpy() - w.W)[0, 0]
     size = 0.5 / 2 * np.sqrt(2 / np.pi) * 0.6826894921370859
     np.testing.assert_allclose(change, size * np.array([1, 1, -1, 2]), rtol=0, atol=1e-15)
@@ -88,11 +89,11 @@ def test_averaging_after_every_step_is_a_batch():
     X, zeta = (torch.tensor(a) for a in samples(P, steps, 1, N))
     w = tensors(start)
     for i in range(steps):
-        w = simulation.steps(problem, w, X[:, i : i + 1], zeta[:, i : i + 1])
+        w = blocks.steps(problem, w, X[:, i : i + 1], zeta[:, i : i + 1])
         w = gd.mix(gd.complete(P), w)
     student = tensors(gd.mix(np.ones((1, P)) / P, start))
     as_batch = X.permute(2, 1, 0, 3), zeta.permute(2, 1, 0)
-    student = simulation.steps(replace(problem, batch=P), student, *as_batch)
+    student = blocks.steps(replace(problem, batch=P), student, *as_batch)
     for p in range(P):
         np.testing.assert_allclose(w.W[p], student.W[0], rtol=0, atol=ALGEBRA)
         np.testing.assert_allclose(w.v[p], student.v[0], rtol=0, atol=ALGEBRA)
@@ -105,9 +106,9 @@ def test_guesses_that_overflow_do_no_harm():
     X, zeta = (torch.tensor(a) for a in samples(1, 200, 1, 10))
     expected = tensors(w)
     for i in range(200):
-        expected = simulation.steps(problem, expected, X[:, i : i + 1], zeta[:, i : i + 1])
+        expected = blocks.steps(problem, expected, X[:, i : i + 1], zeta[:, i : i + 1])
     assert torch.isfinite(expected.W).all()
-    close(simulation.steps(problem, tensors(w), X, zeta), expected)
+    close(blocks.steps(problem, tensors(w), X, zeta), expected)
 
 
 # the engine
@@ -226,10 +227,12 @@ def test_streams_are_distinct_and_uncorrelated_and_normal():
     problem = replace(ONE, batch=1)
     x0 = gd.random_start(problem, workers=8, students=1, N=50, seed=1)
     engine = gd.sgd(N=50, runs=256, seed=0)
-    _, source = engine.begin(problem, x0)
+    w, source = engine.begin(problem, x0, 0.0, 0)
     assert len({state.numpy().tobytes() for state in source.states}) == 256 * 8
     L, steps = 8 * 6, 128  # the first runs
-    blocks = simulation._samples(source, slice(0, L), 50, 0, steps, steps)
+    blocks = simulation._draws(
+        problem, source, list(source.states), slice(0, L), 50, w.W, 0, steps, steps
+    )
     X = torch.cat([torch.cat([x, z[..., None]], 2) for x, z in blocks], 1)
     X = X.double().reshape(L, -1).numpy()
     n = X.shape[1]
@@ -416,7 +419,7 @@ def test_a_start_that_does_not_fit_is_refused(case, values):
 def test_more_workers_than_seeds_tell_apart_are_refused():
     w = gd.Weights(np.zeros((4097, 1, 2)), np.ones((4097, 1)), np.ones((1, 2)))
     with pytest.raises(ValueError, match="at most 4096 workers, x0 has 4097"):
-        gd.sgd(N=2).begin(ONE, w)
+        gd.sgd(N=2).begin(ONE, w, 0.0, 0)
 
 
 def test_without_torch_the_refusal_says_how_to_install_it(monkeypatch):
@@ -442,9 +445,9 @@ def test_a_gpu_makes_the_same_steps_and_has_the_same_law():
     w = weights(3, 2, 2, 40)
     problem = problem_of(w, batch=2, **FULL)
     X, zeta = (torch.tensor(a) for a in samples(3, 50, 2, 40))
-    here = simulation.steps(problem, tensors(w), X, zeta)
+    here = blocks.steps(problem, tensors(w), X, zeta)
     there = gd.Weights(*(a.cuda() for a in (tensors(w).W, tensors(w).v, tensors(w).W_star)))
-    there = simulation.steps(problem, there, X.cuda(), zeta.cuda())
+    there = blocks.steps(problem, there, X.cuda(), zeta.cuda())
     close(gd.Weights(*(a.cpu() for a in (there.W, there.v, there.W_star))), here)
     schedule, risks = [(0.7, gd.complete(2)), (0.83, None)], []
     for device in ("cpu", "cuda"):

@@ -10,89 +10,92 @@ of P workers and a batch take their turns in the same way, which is the Bartlett
 Wishart matrix. Chapter `theory_meets_simulation`, equation :eq:`eq-chain`; derived in the book.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from ..checks import whole
+from ..labels import has_axis, made, with_runs
 from ..starts import MARGIN, check_dimension, factor
-from ..states import Overlaps, Weights
+from ..states import Weights
 from .engine import GRID, Engine
 
 LANE = 128  # runs that share their random streams, always drawn together
 CACHE = 2**19  # numbers in the rows of the lanes that are computed together, about
 
 
-def step(problem, N, W, v, teacher, z, zeta):
+def step(problem, N, W, v, teacher, z, zeta, rates=None):
     """One step of SGD on given samples, in c coordinates: (W, v) after it.
 
-    W : (P, K, c, runs) rows, on the scale where Q = W W^T / d with d = P K + M.
+    W : (P, K, c, runs) rows, on the scale where Q = W W^T / N.
     v : (P, K, runs). teacher : (M, M, runs), rows of the teacher, which fill M coordinates.
     z : (P, batch, c_new, runs) coordinates of the samples, c_new >= c; W comes back with c_new.
-    zeta : (P, batch, runs) label noise, standard normal.
+    zeta : (P, batch, runs) label noise, standard normal. rates : the learning rates of this step,
+    those of alpha = 0 unless given.
 
-    Embedded in R^N, rows sqrt(N/d) W and samples z, this is the step of `Problem`. Chapter
+    Embedded in R^N, rows W and samples z, this is the step of `Problem`. Chapter
     `teacher_student`, equation :eq:`eq-sgd`.
     """
     P, K, c, _ = W.shape
     M, B = len(teacher), z.shape[1]
+    eta, eta_v = problem.rates(0.0) if rates is None else rates
     g, slope = problem.activation.g, problem.activation.dg
-    scale = np.sqrt(P * K + M)
-    lam = np.einsum("pkcr,pbcr->pbkr", W, z[:, :, :c]) / scale
-    rho = np.einsum("mcr,pbcr->pbmr", teacher, z[:, :, :M]) / scale
+    lam = np.einsum("pkcr,pbcr->pbkr", W, z[:, :, :c]) / np.sqrt(N)
+    rho = np.einsum("mcr,pbcr->pbmr", teacher, z[:, :, :M]) / np.sqrt(N)
     g_lam = g(lam)
     e = np.einsum("pkr,pbkr->pbr", v, g_lam) - np.einsum("m,pbmr->pbr", problem.v_star, g(rho))
     if problem.sigma:
         e -= problem.sigma * zeta
     e *= -1 / (N * B)
     pull = slope(lam) * e[:, :, None]
-    pull *= problem.eta * scale * v[:, None]
+    pull *= eta * np.sqrt(N) * v[:, None]
     W_new = np.einsum("pbkr,pbcr->pkcr", pull, z)
     decay = problem.weight_decay / N
-    W_new[:, :, :c] += (1 - problem.eta * decay) * W if decay else W
-    if problem.eta_v:
-        v = (1 - problem.eta_v * decay) * v + problem.eta_v * np.einsum("pbkr,pbr->pkr", g_lam, e)
+    W_new[:, :, :c] += (1 - eta * decay) * W if decay else W
+    if problem.trains_v:
+        v = (1 - eta_v * decay) * v + eta_v * np.einsum("pbkr,pbr->pkr", g_lam, e)
     return W_new, v
 
 
-def reduced(rows):
-    """Rows (n, c, runs) in n <= c coordinates, with the same inner products: (n, n, runs).
+def reduced(rows, n=None):
+    """Rows (rows, c, runs) turned so that the first n of them fill n coordinates; n: all of them.
 
     A Householder sweep over rows, which need not be independent. No choice in it hangs on
     rounding: a sign is decided with a margin, and runs in which a row adds little to those before
     it, so that its direction is not known well, are swept again by pivoted(). Every reflection
     acts on every row by the same arithmetic, so that equal rows stay equal to the last bit.
     """
-    given, rows, n = rows, rows.copy(), len(rows)
-    least = INDEPENDENT * np.einsum("jcr,jcr->jr", rows, rows).max(0)
+    n = len(rows) if n is None else n
+    given, rows = rows, rows.copy()
+    least = INDEPENDENT * np.einsum("jcr,jcr->jr", rows[:n], rows[:n]).max(0)
     clear = np.ones(least.shape, dtype=bool)
     for i in range(n):
         u = rows[i, i:].copy()
         square = np.einsum("cr,cr->r", u, u)
         clear &= square >= least
         _reflect(rows[:, i:], u, square)
-    rows = rows[:, :n]
     if not clear.all():
-        rows[..., ~clear] = pivoted(given[..., ~clear])
+        rows[..., ~clear] = pivoted(given[..., ~clear], [n])
     return rows
 
 
-def pivoted(rows, first=0):
-    """What reduced() does, at any rank: (n, n, runs); the `first` rows fill as many coordinates.
+def pivoted(rows, groups):
+    """What reduced() does, at any rank: the first groups[0] rows fill as many coordinates.
 
-    Next comes the first row whose squared remainder is at least MARGIN of the largest one.
+    So do the first groups[1], and so on; rows behind the last group are turned along. Within a
+    group comes next the first row whose squared remainder is at least MARGIN of the largest one.
     """
-    rows, n = rows.copy(), len(rows)
-    done = np.zeros((n, rows.shape[-1]), dtype=bool)
-    for i in range(n):
-        part = rows[: first if i < first else n, i:]
+    rows = rows.copy()
+    done = np.zeros((groups[-1], rows.shape[-1]), dtype=bool)
+    for i in range(groups[-1]):
+        part = rows[: next(end for end in groups if i < end), i:]
         rest = np.where(done[: len(part)], -1, np.einsum("jcr,jcr->jr", part, part))
         pivot = (rest >= MARGIN * rest.max(0)).argmax(0)[None]
         u = np.take_along_axis(part, pivot[None], 0)[0]
         _reflect(rows[:, i:], u, np.take_along_axis(rest, pivot, 0)[0])
         np.put_along_axis(done, pivot, True, 0)
-    return rows[:, :n]
+    return rows
 
 
 def _reflect(rows, u, square):
@@ -131,64 +134,16 @@ def chain(N=100, runs=4096, seed=0):
     return Engine("chain", options, options["N"], begin, advance)
 
 
-def _begin(problem, x0, *, N, runs, seed):
-    if not isinstance(x0, Overlaps):
-        raise ValueError("chain starts from Overlaps; gossipdyn.overlaps(w) makes them of Weights")
-    P, K, M = x0.R.shape[-3:]
-    check_dimension(N, P * K + M, "chain")
-    if x0.v.ndim == 2:
-        x0 = Overlaps(Q=x0.Q[None], R=x0.R[None], v=x0.v[None])
-    elif len(x0.v) != runs:
-        raise ValueError(
-            f"x0 has a leading axis of {len(x0.v)} runs, the engine runs={runs}: make them equal"
-        )
-    few = factor(problem, x0)
-    W = few.W.reshape(len(few.W), P * K, -1)
-    rows = np.concatenate([few.W_star, W], axis=1)  # the teacher first: it stays where it is
-    rows = np.moveaxis(pivoted(_runs_last(rows), first=M), -1, 0)
-    W_star = np.where(np.arange(P * K + M) < M, rows[:, :M], 0)
-    W = rows[:, M:].reshape(len(rows), P, K, -1)
-    state = (np.broadcast_to(a, (runs, *a.shape[1:])) for a in (W, x0.v, W_star))
-    lanes = np.random.SeedSequence(seed).spawn(-(-runs // LANE))
-    width = P * K * _coordinates(P, K, M, problem.batch, N)[-1]
-    size = max(1, min(8, CACHE // (width * LANE)))  # beyond 8 lanes nothing is gained
-    tiles = [
-        _Tile([_streams(lane) for lane in lanes[i : i + size]]) for i in range(0, len(lanes), size)
-    ]
-    return Weights(*state), tiles
+@dataclass(frozen=True)
+class _Source:
+    """What the engine keeps beside the state: its first alpha, how many workers stay, streams."""
+
+    start: float
+    still: int
+    tiles: list
 
 
-def _advance(problem, state, tiles, now, times, *, N):
-    P, K = state.v.shape[1:]
-    M, B = problem.M, problem.batch
-    widths = _coordinates(P, K, M, B, N)
-    period, d = len(widths) - 1, widths[0]
-    c = widths[now % period]
-    parts, first = [], 0
-    for tile in tiles:
-        part = slice(first, first + LANE * len(tile.lanes))
-        first = part.stop
-        W = state.W[part, ..., :c] / _stretch(d, c)
-        teacher = state.W_star[part, :, :M] / _stretch(d, c)
-        parts.append([_runs_last(a) for a in (W, state.v[part], teacher)])
-    for time in map(int, times):
-        for tile, part in zip(tiles, parts, strict=True):
-            W, v, teacher = part
-            with np.errstate(over="ignore", invalid="ignore"):  # run() notices divergence
-                for s in range(now, time):
-                    if s % period == 0:
-                        tile.samples = _draw(problem, tile.lanes, W.shape[-1], P, N, widths)
-                    W, v = step(problem, N, W, v, teacher, *tile.samples[s % period])
-                    if (s + 1) % period == 0:
-                        own = W[:, :, M:].reshape(P * K, -1, W.shape[-1])
-                        own = reduced(own).reshape(P, K, P * K, -1)
-                        W, tile.samples = np.concatenate([W[:, :, :M], own], axis=2), None
-            part[:2] = W, v
-        now = time
-        yield _weights(parts, d)
-
-
-@dataclass
+@dataclass(frozen=True)
 class _Tile:
     """The streams of a few lanes, and the samples of the block of steps that has begun."""
 
@@ -196,9 +151,176 @@ class _Tile:
     samples: list | None = None
 
 
+def _begin(problem, x0, start, still, *, N, runs, seed):
+    if has_axis(x0, "input"):
+        raise ValueError("chain starts from Overlaps; gossipdyn.overlaps(w) makes them of Weights")
+    P, K, M = x0.R.shape[-3:]
+    check_dimension(N, P * K + M, "chain")
+    x0 = with_runs(x0)
+    if len(x0) not in (1, runs):
+        raise ValueError(
+            f"x0 has a leading axis of {len(x0)} runs, the engine runs={runs}: make them equal"
+        )
+    few = factor(problem, x0, N)
+    W = few.W.reshape(len(few), P * K, -1)
+    rows = np.concatenate([few.W_star, W], axis=1)  # the teacher first: it stays where it is
+    P = P - still
+    rows = pivoted(_runs_last(rows), [M, M + P * K, M + (P + still) * K])
+    rows = np.moveaxis(rows, -1, 0)
+    W_star = np.where(np.arange(rows.shape[-1]) < M, rows[:, :M], 0)
+    W = rows[:, M:].reshape(len(rows), P + still, K, -1)
+    W, v, W_star = (np.broadcast_to(a, (runs, *a.shape[1:])) for a in (W, x0.v, W_star))
+    lanes = np.random.SeedSequence(seed).spawn(-(-runs // LANE))
+    width = P * K * _coordinates(P, K, M, problem.batch, N)[-1]
+    size = max(1, min(8, CACHE // (width * LANE)))  # beyond 8 lanes nothing is gained
+    tiles = [
+        _Tile([_streams(lane) for lane in lanes[i : i + size]]) for i in range(0, len(lanes), size)
+    ]
+    return made(Weights, W=W, v=v, W_star=W_star, N=N), _Source(start, still, tiles)
+
+
+def _advance(problem, state, source, now, times, *, N):
+    still = source.still
+    P, K, M, B = state.v.shape[1] - still, state.v.shape[2], problem.M, problem.batch
+    widths = _coordinates(P, K, M, B, N)
+    period, c = len(widths) - 1, widths[now % (len(widths) - 1)]
+    moving, first = [], 0
+    for tile in source.tiles:
+        part = slice(first, first + LANE * len(tile.lanes))
+        first = part.stop
+        W, v, teacher = (
+            _runs_last(a) for a in (state.W[part], state.v[part], state.W_star[part, :, :M])
+        )
+        W, kept = _apart(W, still, c, M)
+        moving.append(_Moving(tile, W, v[:P], v[P:], teacher, kept))
+    for time in map(int, times):
+        for run in moving:
+            with np.errstate(over="ignore", invalid="ignore"):  # run() notices divergence
+                for s in range(now, time):
+                    if s % period == 0:
+                        run.draw(problem, P, N, widths)
+                    rates = problem.rates(source.start + s / N)
+                    samples = run.samples[s % period]
+                    run.W, run.v = step(problem, N, run.W, run.v, run.teacher, *samples, rates)
+                    if still:
+                        run.kept = run.told(widths[s % period], run.W.shape[2], N)
+                    if (s + 1) % period == 0:
+                        run.reduce()
+        now = time
+        yield _weights(moving, N), replace(source, tiles=[run.tile() for run in moving])
+
+
+class _Moving:
+    """A tile while it moves: rows of its workers and what goes with them, runs last.
+
+    kept : of rows that stay, their coordinates in the c that the workers have, and the rest of
+    them, in as many coordinates as there are such rows, about which no sample has told yet.
+    """
+
+    def __init__(self, tile, W, v, v_kept, teacher, kept):
+        self.lanes, self.samples, self.own = tile.lanes, tile.samples, False
+        self.W, self.v, self.v_kept, self.teacher, self.kept = W, v, v_kept, teacher, kept
+
+    def tile(self):
+        """What is to go on with. Streams that go on from here belong to it alone."""
+        self.own = False
+        return _Tile(self.lanes, self.samples)
+
+    def streams(self):
+        """The streams, copied before they are drawn from: who holds the tile holds their state."""
+        if not self.own:
+            self.lanes, self.own = [[_copy(s) for s in lane] for lane in self.lanes], True
+        return self.lanes
+
+    def draw(self, problem, P, N, widths):
+        self.samples = _draw(problem, self.streams(), self.W.shape[-1], P, N, widths)
+
+    def reduce(self):
+        """Bring the rows back to as few coordinates as there are rows, at the end of a block."""
+        P, K, c, runs = self.W.shape
+        M, n = len(self.teacher), P * K
+        rows = self.W[:, :, M:].reshape(n, c - M, runs)
+        if self.kept is not None:
+            seen, rest = self.kept
+            rows = np.concatenate([rows, seen[:, M:]])
+        rows = reduced(rows, n)
+        W = rows[:n, :n].reshape(P, K, n, runs)
+        self.W, self.samples = np.concatenate([self.W[:, :, :M], W], axis=2), None
+        if self.kept is not None:
+            seen = np.concatenate([seen[:, :M], rows[n:, :n]], axis=1)
+            self.kept = seen, _few(np.concatenate([rows[n:, n:], rest], axis=1))
+
+    def told(self, before, after, N):
+        """What the fresh directions of a step tell about the rows that stay.
+
+        A fresh direction is uniform among those at right angles to the `before` coordinates. Along
+        the rest of the rows that stay, which is there too, it has the components of a normal
+        vector divided by the length of one in all those directions.
+        """
+        seen, rest = self.kept
+        for c in range(before, after):
+            size = min(len(rest), N - c)
+            u, last = self._direction(size, N - c - size)
+            along = np.einsum("jcr,cr->jr", rest[:, :size], u)
+            seen = np.concatenate([seen, along[:, None]], axis=1)
+            rest = rest[:, :size] - along[:, None] * u
+            rest = _few(np.concatenate([rest, -along[:, None] * last], axis=1))
+        return seen, rest
+
+    def _direction(self, size, others):
+        """A unit vector in size + others dimensions: `size` components, length of the others."""
+        runs = self.W.shape[-1]
+        u, rest = np.empty((size, runs)), np.zeros(runs)
+        for i, (*_, hidden) in enumerate(self.streams()):
+            part = slice(i * LANE, min((i + 1) * LANE, runs))
+            width = part.stop - part.start
+            u[:, part] = hidden.standard_normal((size, LANE))[:, :width]
+            if others:
+                rest[part] = hidden.chisquare(others, LANE)[:width]
+        length = np.sqrt(np.einsum("cr,cr->r", u, u) + rest)
+        return u / length, np.sqrt(rest) / length
+
+
+def _few(rows):
+    """Rows (n, c, runs) with the same inner products in n coordinates, at any rank."""
+    missing = max(0, len(rows) - rows.shape[1])
+    rows = np.pad(rows, [(0, 0), (0, missing), (0, 0)])
+    return pivoted(rows, [len(rows)])[:, : len(rows)]
+
+
+def _apart(W, still, c, M):
+    """Rows (P + still, K, columns, runs) as those of the workers and, of the others, `kept`.
+
+    A round may have taken rows that stay into the workers. The coordinates are then turned so that
+    the workers fill the first ones again.
+    """
+    if not still:
+        return W, None
+    P, (K, _, runs) = len(W) - still, W.shape[1:]
+    n = P * K
+    if np.any(W[:P, :, c:]):
+        rows = W[:, :, M:].reshape(-1, W.shape[2] - M, runs)
+        rows = pivoted(rows, [n, len(rows)])
+        turned = np.zeros_like(W)
+        turned[:, :, :M] = W[:, :, :M]
+        turned = turned.reshape(len(rows), -1, runs)
+        turned[:, M : M + n] = rows[:, :n]
+        turned[n:, c:] = _few(rows[n:, n:])
+        W = turned.reshape(W.shape)
+    rows = W[P:].reshape(still * K, -1, runs)
+    return np.ascontiguousarray(W[:P, :, :c]), (rows[:, :c], rows[:, c:])
+
+
 def _streams(seed):
-    """Three streams, so that a draw in one of them never shifts the others."""
-    return [np.random.Generator(np.random.SFC64(child)) for child in seed.spawn(3)]
+    """Four streams, so that a draw in one of them never shifts the others."""
+    return [np.random.Generator(np.random.SFC64(child)) for child in seed.spawn(4)]
+
+
+def _copy(stream):
+    """A stream in the same state."""
+    copied = np.random.SFC64(0)
+    copied.state = stream.bit_generator.state
+    return np.random.Generator(copied)
 
 
 def _coordinates(P, K, M, B, N):
@@ -224,7 +346,7 @@ def _draw(problem, lanes, runs, P, N, widths):
     normals = np.empty((fresh * sum(widths[1:]), runs))
     lengths = np.empty((len(degrees), runs))
     zeta = np.zeros((steps, P, B, runs))
-    for i, (along, across, labels) in enumerate(lanes):
+    for i, (along, across, labels, _) in enumerate(lanes):
         part = slice(i * LANE, min((i + 1) * LANE, runs))
         size = part.stop - part.start
         normals[:, part] = along.standard_normal((len(normals), LANE))[:, :size]
@@ -247,33 +369,25 @@ def _chi(rng, degrees, shape):
     return np.sqrt(rng.chisquare(degrees, shape))
 
 
-def _stretch(d, c):
-    """A power of two whose square, times d, makes room for c coordinates.
-
-    States are stretched by it and padded to stretch^2 d coordinates, so that being looked at
-    within a block changes no bit of a run.
-    """
-    stretch = 1
-    while stretch**2 * d < c:
-        stretch *= 2
-    return stretch
-
-
 def _runs_last(a):
     return np.ascontiguousarray(np.moveaxis(a, 0, -1))
 
 
-def _weights(parts, d):
+def _weights(moving, N):
     """The tiles side by side, as Weights (runs, ...)."""
-    stretch = _stretch(d, parts[0][0].shape[2])
-    W, v, teacher = (
-        np.moveaxis(np.concatenate(arrays, axis=-1), -1, 0) for arrays in zip(*parts, strict=True)
-    )
 
-    def widen(a):
+    def runs_first(arrays):
         # a run that has left every bound stays a number, for run() to refuse
-        a = np.nan_to_num(a * stretch, nan=1e300, posinf=1e300, neginf=-1e300)
-        pad = stretch**2 * d - a.shape[-1]
-        return np.pad(a, [(0, 0)] * (a.ndim - 1) + [(0, pad)])
+        a = np.moveaxis(np.concatenate(arrays, axis=-1), -1, 0)
+        return np.nan_to_num(a, nan=1e300, posinf=1e300, neginf=-1e300)
 
-    return Weights(W=widen(W), v=np.nan_to_num(v, nan=1e300), W_star=widen(teacher))
+    W, teacher = runs_first([run.W for run in moving]), [run.teacher for run in moving]
+    v = runs_first([np.concatenate([run.v, run.v_kept]) for run in moving])
+    if moving[0].kept is not None:
+        *_, K, c = W.shape
+        kept = runs_first([np.concatenate(run.kept, axis=1) for run in moving])
+        W = np.pad(W, [(0, 0), (0, 0), (0, 0), (0, kept.shape[-1] - c)])
+        W = np.concatenate([W, kept.reshape(len(W), -1, K, kept.shape[-1])], axis=1)
+    W_star = runs_first(teacher)
+    W_star = np.pad(W_star, [(0, 0), (0, 0), (0, W.shape[-1] - W_star.shape[-1])])
+    return Weights(W=W, v=v, W_star=W_star, N=N)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ..equations import unchecked_risk
-from ..states import Weights, as_numpy, overlaps
+from ..labels import as_numpy
 
 LARGEST_RISK = 1e6  # beyond it a run has diverged
 
@@ -14,17 +14,16 @@ class Diverged(ValueError):
     trajectory = None
 
 
-def observe(problem, state, alpha, N=None):
-    """The overlaps of a state of Overlaps or Weights, or Diverged. N : None in the limit."""
-    if isinstance(state, Weights):
-        if not float(abs(state.W).max()) < 1e18:  # NaN passes through max
-            W = as_numpy(state.W)
-            worst = tuple(np.argwhere(~(np.abs(W).max((-1, -2)) < 1e18))[0])
-            reason = _reason(problem, N, as_numpy(state.v)[worst])
-            raise Diverged(f"the weights passed 1e18 before alpha={alpha:.6g}: {reason}")
-        state = overlaps(state)
-    watch(problem, state, alpha, N)
-    return state
+def check_size(problem, state, alpha, N):
+    """Raise Diverged when the weights of a state have become so large that overlaps overflow."""
+    for name, axes in state.axes.items():
+        if "worker" in axes and "input" in axes:
+            array = getattr(state, name)
+            if not float(abs(array).max()) < 1e18:  # NaN passes through max
+                array = as_numpy(array)
+                worst = tuple(np.argwhere(~(np.abs(array).max((-1, -2)) < 1e18))[0])
+                reason = _reason(problem, N, as_numpy(state.v)[worst])
+                raise Diverged(f"the weights passed 1e18 before alpha={alpha:.6g}: {reason}")
 
 
 def watch(problem, x, alpha, N=None, first=0):
@@ -34,11 +33,16 @@ def watch(problem, x, alpha, N=None, first=0):
     """
     risks = unchecked_risk(problem, x)
     if not np.all(risks < LARGEST_RISK):
-        run, worker = np.argwhere(~(risks < LARGEST_RISK))[0]
-        raise Diverged(
-            f"the risk passed 1e6 at alpha={alpha:.6g} (run {first + run}, worker {worker}: "
-            f"{risks[run, worker]:.3g}): {_reason(problem, N, x.v[run, worker])}"
-        )
+        refuse_risks(problem, risks, x, alpha, N, first)
+
+
+def refuse_risks(problem, risks, x, alpha, N=None, first=0):
+    """Raise Diverged for the risks (runs, P) of the Overlaps x, one of which is out of bounds."""
+    run, worker = np.argwhere(~(risks < LARGEST_RISK))[0]
+    raise Diverged(
+        f"the risk passed 1e6 at alpha={alpha:.6g} (run {first + run}, worker {worker}: "
+        f"{risks[run, worker]:.3g}): {_reason(problem, N, x.v[run, worker])}"
+    )
 
 
 def _reason(problem, N, v):

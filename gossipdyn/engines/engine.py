@@ -1,7 +1,10 @@
 """What an engine is."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
 
 GRID = 64  # blocks of steps of the finite engines lie on multiples of a divisor of this
 
@@ -14,11 +17,15 @@ class Engine:
     ----------
     name, options : what to call, and with what, to get this engine again.
     N : steps per unit of alpha; None for continuous time.
-    begin : (problem, start) -> (state, source). The start is Overlaps or Weights, with or without
-        a leading axis of runs; the state is Overlaps or Weights with one; source is what the
-        engine keeps beside it, such as random streams.
-    advance : (problem, state, source, now, times) -> an iterator of the states at `times`, which
-        ascend from `now`: in alpha for continuous time, else in steps since the start.
+    begin : (problem, x0, start, still) -> (state, source). x0 is a state with or without a leading
+        axis of runs, at alpha = start; the state has one. Its last `still` workers are rows that a
+        round keeps beside the workers: they stay as they are and get no samples. source is what
+        the engine keeps beside the state, such as random streams.
+    advance : (problem, state, source, now, times) -> an iterator of (state, source) at `times`,
+        which ascend from `now`: in alpha for continuous time, else in steps since the start. It is
+        pure: what it is given it leaves as it is, and the last pair is what to go on from. The
+        learning rates are those that problem.rates() gives for the time of each step.
+    keeps_weights : whether the states are weights in all N inputs, which a Trajectory then has.
     """
 
     name: str
@@ -26,3 +33,28 @@ class Engine:
     N: int | None
     begin: Callable = field(repr=False, compare=False)
     advance: Callable = field(repr=False, compare=False)
+    keeps_weights: bool = field(default=False, repr=False)
+
+    def __post_init__(self):
+        if len(signature(self.begin).parameters) == 2:
+            warnings.warn(
+                f"the engine {self.name!r} is made for version 0.1: its begin takes (problem, x0, "
+                "start, still) now, and its advance yields (state, source)",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+            object.__setattr__(self, "begin", partial(_begin_of_old, self.begin))
+            object.__setattr__(self, "advance", partial(_advance_of_old, self.advance))
+
+
+def _begin_of_old(begin, problem, x0, start, still):
+    if still:
+        raise ValueError(
+            "an engine whose begin takes (problem, x0) alone knows no rows that stay, a round of "
+            f"the schedule asks for {still}: let it take (problem, x0, start, still)"
+        )
+    return begin(problem, x0)
+
+
+def _advance_of_old(advance, problem, state, source, now, times):
+    return ((state, source) for state in advance(problem, state, source, now, times))

@@ -10,8 +10,10 @@ import numpy as np
 import scipy
 
 from ..checks import check_mixing
-from ..coordinates import Coordinates, _banded_jacobian
-from ..equations import State, _check_coupling, _drift, _noise, _rate, _second_layer
+from ..coordinates import Coordinates, banded_jacobian
+from ..equal_units import first_by_overlaps
+from ..equations import State, check_coupling, unchecked_rate
+from ..labels import has_axis, made, with_runs, workers
 from ..states import Overlaps
 from .divergence import LARGEST_RISK, Diverged, watch
 from .engine import Engine
@@ -38,7 +40,7 @@ def flow(rtol=1e-8, atol=None, coupling=None):
             raise ValueError(f"{name} is a tolerance between 0 and 1, got {tolerance!r}")
     options = {"rtol": float(rtol), "atol": float(atol)}
     if coupling is not None:
-        coupling = _check_coupling(coupling)
+        coupling = check_coupling(coupling)
         options["coupling"] = [coupling[0], coupling[1].tolist()]
 
     begin = partial(_begin, coupling=coupling)
@@ -46,35 +48,46 @@ def flow(rtol=1e-8, atol=None, coupling=None):
     return Engine("flow", options, None, begin, advance)
 
 
-def _begin(problem, x0, *, coupling):
-    if not isinstance(x0, Overlaps):
-        raise ValueError("flow starts from Overlaps, got Weights: gossipdyn.overlaps(w) makes them")
+def _begin(problem, x0, start, still, *, coupling):
+    if has_axis(x0, "input"):
+        raise ValueError(
+            f"flow starts from Overlaps, got {type(x0).__name__}: gossipdyn.overlaps(w) makes them"
+        )
     if coupling is not None:
-        check_mixing(coupling[1], x0.v.shape[-2])
-    if x0.v.ndim == 2:
-        x0 = Overlaps(Q=x0.Q[None], R=x0.R[None], v=x0.v[None])
-    return x0, None
+        check_mixing(coupling[1], workers(x0) - still)
+    return with_runs(x0), still
 
 
-def _advance(problem, x, source, now, times, *, rtol, atol, coupling):
+def _advance(problem, x, still, now, times, *, rtol, atol, coupling):
+    if coupling is not None and still:  # nothing pulls rows that only a round knows
+        kappa, A = coupling
+        coupling = kappa, scipy.linalg.block_diag(A, np.eye(still))
     runs = [
-        _Apart(problem, *arrays) if coupling is None else _Coupled(problem, *arrays, coupling)
+        _Apart(problem, *arrays, still)
+        if coupling is None
+        else _Coupled(problem, *arrays, still, coupling)
         for arrays in zip(x.Q, x.R, x.v, strict=True)
     ]
     paths = [_integrate(i, run, now, times, rtol, atol) for i, run in enumerate(runs)]
     for _ in times:
         states = [next(path) for path in paths]
-        yield Overlaps(*(np.stack(arrays) for arrays in zip(*states, strict=True)))
+        Q, R, v = (np.stack(arrays) for arrays in zip(*states, strict=True))
+        yield made(Overlaps, Q=Q, R=R, v=v), still
 
 
 def _integrate(number, run, now, times, rtol, atol):
     """The states of one run at the given times; `number` is its name in a refusal."""
-    solver, pending, slack = None, 0, min(100 * rtol, 1e-2)
+    slack, y = min(100 * rtol, 1e-2), run.start
+    ends = [*run.problem.breaks(now, times[-1]), times[-1]] if times else []
+    solver, pending = None, 0
     while pending < len(times):
         if solver is None:
+            smooth = _within(now, ends[0])
             solver = scipy.integrate.LSODA(
-                run.rate, now, run.start, times[-1], rtol=rtol, atol=atol,
-                jac=run.jacobian, lband=run.size - 1, uband=run.size - 1,
+                lambda t, y, run=run, smooth=smooth: run.rate(smooth(t), y),
+                now, y, ends[0], rtol=rtol, atol=atol,
+                jac=lambda t, y, run=run, smooth=smooth: run.jacobian(smooth(t), y),
+                lband=run.size - 1, uband=run.size - 1,
             )  # fmt: skip
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # it is noticed below
             message = solver.step()
@@ -87,8 +100,19 @@ def _integrate(number, run, now, times, rtol, atol):
         while pending < len(times) and times[pending] <= solver.t:
             yield run.unpack(path(times[pending]) if times[pending] < solver.t else solver.y)
             pending += 1
-        if pending < len(times) and (again := run.restarted(solver.y, slack)):
-            run, now, solver = again, solver.t, None
+        if pending < len(times):
+            again = run.restarted(solver.y, slack)
+            if again or solver.t == ends[0]:
+                now = solver.t
+                ends = [end for end in ends if end > now]
+                run, y = (again, again.start) if again else (run, solver.y)
+                solver = None
+
+
+def _within(begin, end):
+    """A time, kept where rates are smooth: at `end` they are those just before it."""
+    last = max(begin, np.nextafter(end, begin))
+    return lambda t: min(t, last)
 
 
 def _possible(Q, R, inverse, slack):
@@ -106,19 +130,6 @@ def _possible(Q, R, inverse, slack):
         return Q + (vectors * np.maximum(-values, 0)[..., None, :]) @ vectors.swapaxes(-1, -2)
 
 
-def _equal_units(Q, R, v):
-    """(P, K): the first unit of each worker that a unit equals to the last bit, in weights and v.
-
-    Equal units stay equal, but rounding in the solver would part them: ReLU leaves the equal state
-    like the solution (t / 2)^2 of x' = sqrt(x) leaves 0. So they share one set of coordinates.
-    """
-    own = np.einsum("pkpl->pkl", Q)
-    norms = np.einsum("pkk->pk", own)
-    equal = (own == norms[:, :, None]) & (own == norms[:, None, :])
-    equal &= (R[:, :, None] == R[:, None]).all(-1) & (v[:, :, None] == v[:, None])
-    return equal.argmax(-1)
-
-
 class _Apart:
     """One run as a vector, its workers side by side, each with what it needs of its own.
 
@@ -126,17 +137,21 @@ class _Apart:
     there are other workers, its propagator Z (K, n): W(alpha) = Z [W(0); W*] + noise of its own.
     The overlaps between workers follow from two propagators and the overlaps at the start. Where
     students escape, Z grows without bound while the overlaps do not: their digits would cancel.
-    So a path starts again, from where it is, when its Z is spent.
+    So a path starts again, from where it is, when its Z is spent. The last `still` workers have no
+    block: they stay where they were.
     """
 
-    def __init__(self, problem, Q, R, v):
-        self.problem, self.Q0, self.R0, self.v0 = problem, Q, R, v
+    def __init__(self, problem, Q, R, v, still):
+        self.problem, self.Q0, self.R0, self.v0, self.still = problem, Q, R, v, still
         self.inverse = np.linalg.pinv(problem.T, rcond=1e-9, hermitian=True)
-        P, K, M = R.shape
+        everyone, K, M = R.shape
+        self.shape = P, K, M = everyone - still, K, M
+        self.linked = everyone > 1
         self.upper = np.triu_indices(K)
-        own = np.einsum("pkpl->pkl", Q)[:, *self.upper]
-        parts = [own, R.reshape(P, -1), v if problem.eta_v else v[:, :0]]
-        if P > 1:
+        own = np.einsum("pkpl->pkl", Q)[:P, *self.upper]
+        v = v[:P]
+        parts = [own, R[:P].reshape(P, -1), v if problem.trains_v else v[:, :0]]
+        if self.linked:
             parts.append(np.tile(np.eye(K, K + M).ravel(), (P, 1)))
         block = np.concatenate(parts, axis=1)
         self.start, self.size = block.ravel(), block.shape[1]
@@ -145,96 +160,103 @@ class _Apart:
         self.place[self.upper] = np.arange(self.cuts[0])
         self.place[:K, K:] = np.arange(self.cuts[0], self.cuts[1]).reshape(K, M)
         self.place = np.maximum(self.place, self.place.T)
-        self.c0 = np.concatenate([v, np.tile(-problem.v_star, (P, 1))], axis=1)
-        self.shared = self._shared(_equal_units(Q, R, v))
+        self.shared = self._shared(first_by_overlaps(Q, R, self.v0)[:P])
 
     def _shared(self, first):
-        """For each coordinate the one that stands for it, from _equal_units."""
+        """For each coordinate the one that stands for it: that of the first of equal units."""
         (P, K), n = first.shape, len(self.place)
         rows = np.concatenate([first, np.tile(np.arange(K, n), (P, 1))], axis=1)
         shared = np.tile(np.arange(self.size), (P, 1))
         for own, row in zip(shared, rows, strict=True):
             own[self.place] = self.place[np.ix_(row, row)]
-            if self.problem.eta_v:
+            if self.problem.trains_v:
                 own[self.cuts[1] : self.cuts[2]] = self.cuts[1] + row[:K]
-            if P > 1:
+            if self.linked:
                 own[self.cuts[2] :] = (self.cuts[2] + n * row[:K, None] + np.arange(n)).ravel()
         return (shared + self.size * np.arange(P)[:, None]).ravel()
 
     def _read(self, blocks):
-        """Covariances and coefficients of all workers."""
-        P, K, M = self.R0.shape
+        """The overlaps C of each worker's rows and the teacher's, and v, of all that move."""
+        P, K, M = self.shape
         C = blocks.take(self.place, axis=-1)
         C[..., K:, K:] = self.problem.T
-        c = np.broadcast_to(self.c0, (*blocks.shape[:-1], K + M))
-        if self.problem.eta_v:
-            c = c.copy()
-            c[..., :K] = blocks[..., self.cuts[1] : self.cuts[2]]
-        return C, c
+        if self.problem.trains_v:
+            return C, blocks[..., self.cuts[1] : self.cuts[2]]
+        return C, np.broadcast_to(self.v0[:P], (*blocks.shape[:-1], K))
 
-    def rate(self, _, y):
-        problem, (P, K, M) = self.problem, self.R0.shape
+    def rate(self, alpha, y):
+        problem, (P, K, M) = self.problem, self.shape
         blocks = y[..., self.shared].reshape(*y.shape[:-1], P, self.size)
         lead = blocks.shape[:-1]
-        C, c = self._read(blocks)
-        G = _drift(problem, C, c)
+        C, v = self._read(blocks)
+        rates = problem.rates(alpha)
+        want = ("U", "V", "noise", "dv") if problem.trains_v else ("U", "V", "noise")
+        found = problem.local(C, v, rates, want)
+        G = np.concatenate([found.U, found.V], axis=-1)
+        if problem.weight_decay:
+            G[..., np.arange(K), np.arange(K)] -= rates.eta * problem.weight_decay
         rows = G @ C
-        dQ = rows[..., :K] + rows[..., :K].swapaxes(-1, -2) + _noise(problem, C, c)
+        dQ = rows[..., :K] + rows[..., :K].swapaxes(-1, -2) + found.noise
         change = np.empty_like(blocks)
         change[..., : self.cuts[0]] = dQ[..., *self.upper]
         change[..., self.cuts[0] : self.cuts[1]] = rows[..., K:].reshape(*lead, K * M)
-        if problem.eta_v:
-            change[..., self.cuts[1] : self.cuts[2]] = _second_layer(problem, C, c)
-        if P > 1:
+        if problem.trains_v:
+            dv = found.dv - rates.eta_v * problem.weight_decay * v
+            change[..., self.cuts[1] : self.cuts[2]] = dv
+        if self.linked:
             dZ = G[..., :K] @ blocks[..., self.cuts[2] :].reshape(*lead, K, K + M)
             dZ[..., K:] += G[..., K:]
             change[..., self.cuts[2] :] = dZ.reshape(*lead, -1)
         return change.reshape(y.shape)[..., self.shared]
 
-    def jacobian(self, _, y):
-        return _banded_jacobian(self.rate, y, self.size)
+    def jacobian(self, alpha, y):
+        return banded_jacobian(lambda moved: self.rate(alpha, moved), y, self.size)
 
     def restarted(self, y, slack):
         """The path that takes over at y, or None while this one is good."""
-        P, K, _ = self.R0.shape
+        P, K, _ = self.shape
         C = y[self.shared].reshape(P, self.size).take(self.place, axis=-1)
         own = _possible(C[:, :K, :K], C[:, :K, K:], self.inverse, slack)
-        spent = P > 1 and np.abs(y.reshape(P, -1)[:, self.cuts[2] :]).max() > LARGEST_GROWTH
+        spent = self.linked and np.abs(y.reshape(P, -1)[:, self.cuts[2] :]).max() > LARGEST_GROWTH
         if own is None and not spent:
             return None
         Q, R, v = self.unpack(y)
         if own is not None:
             Q[np.arange(P), :, np.arange(P)] = own
-        return _Apart(self.problem, Q, R, v)
+        return _Apart(self.problem, Q, R, v, self.still)
 
     def unpack(self, y):
-        P, K, M = self.R0.shape
+        """The State of all workers."""
+        P, K, M = self.shape
+        everyone, worker = P + self.still, np.arange(P)
         blocks = y[self.shared].reshape(P, self.size)
-        C, c = self._read(blocks)
-        Q = np.empty((P, K, P, K))
-        if P > 1:
-            Z = blocks[:, self.cuts[2] :].reshape(P, K, K + M)
+        C, v = self._read(blocks)
+        Q, R = np.empty((everyone, K, everyone, K)), self.R0.copy()
+        if self.linked:
+            Z = np.tile(np.eye(K, K + M), (everyone, 1, 1))
+            Z[:P] = blocks[:, self.cuts[2] :].reshape(P, K, K + M)
             U, V = Z[..., :K], Z[..., K:]
             before = np.einsum("pkj,pjql->pkql", U, self.Q0, optimize=True)
             before += np.einsum("pkm,qlm->pkql", V, self.R0, optimize=True)
             teacher = U @ self.R0 + V @ self.problem.T
             Q = np.einsum("pkql,qjl->pkqj", before, U, optimize=True)
             Q += np.einsum("pkm,qjm->pkqj", teacher, V, optimize=True)
-        worker = np.arange(P)
+            Q[P:, :, P:] = self.Q0[P:, :, P:]
         Q[worker, :, worker, :] = C[:, :K, :K]
-        return State(Q, C[:, :K, K:], c[:, :K])
+        R[:P] = C[:, :K, K:]
+        return State(Q, R, np.concatenate([v, self.v0[P:]]))
 
 
 class _Coupled:
     """One run as a vector with the overlaps of all pairs of workers, which coupling mixes."""
 
-    def __init__(self, problem, Q, R, v, coupling):
-        self.problem, self.coupling = problem, coupling
+    def __init__(self, problem, Q, R, v, still, coupling):
+        self.problem, self.still, self.coupling = problem, still, coupling
         self.coordinates = Coordinates(problem, State(Q, R, v), moving_v=True)
         self.start = self.coordinates.pack(State(Q, R, v))
         self.size = self.start.size
         number = self.coordinates.unpack(np.arange(self.size))
-        first, worker = _equal_units(Q, R, v), np.arange(len(v))[:, None]
+        first, worker = first_by_overlaps(Q, R, v), np.arange(len(v))[:, None]
         Q, R, v = (
             number.Q[worker, first][:, :, worker, first],
             number.R[worker, first],
@@ -245,12 +267,12 @@ class _Coupled:
     def unpack(self, y):
         return self.coordinates.unpack(y[..., self.shared])
 
-    def rate(self, _, y):
-        change = _rate(self.problem, self.unpack(y), self.coupling)
+    def rate(self, alpha, y):
+        change = unchecked_rate(self.problem, self.unpack(y), self.coupling, alpha, self.still)
         return self.coordinates.pack(change)[..., self.shared]
 
-    def jacobian(self, _, y):
-        return _banded_jacobian(self.rate, y, self.size)
+    def jacobian(self, alpha, y):
+        return banded_jacobian(lambda moved: self.rate(alpha, moved), y, self.size)
 
     def restarted(self, y, slack):
         """The path that takes over at y, or None while this one is good."""
@@ -260,4 +282,5 @@ class _Coupled:
         Q = _possible(x.Q.reshape(P * K, P * K), x.R.reshape(P * K, M), inverse, slack)
         if Q is None:
             return None
-        return _Coupled(self.problem, Q.reshape(x.Q.shape), x.R, x.v, self.coupling)
+        Q = Q.reshape(x.Q.shape)
+        return _Coupled(self.problem, Q, x.R, x.v, self.still, self.coupling)

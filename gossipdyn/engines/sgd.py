@@ -1,32 +1,26 @@
 """The simulation: SGD itself, at finite N, in torch, for many runs and workers at once.
 
-The steps of a block are solved together. Weights move along samples only, so the fields of a step
-follow from those at the start of the block and from the Gram matrix of its samples: for batch 1
-
-    lambda_k(t) = (W x_t)_k / sqrt N - (eta / N) sum_{s < t} v_k g'(lambda_k(s)) e(s) (x_s.x_t)
-
-One matrix product gives all fields, one the Gram matrix, and one more writes the block into W. The
-small recursion between them is solved by sweeps over the whole block: being strictly triangular,
-it has step j right after j sweeps, and the sweeps stop when one changes not a single bit. So the
-result is that of the plain loop, up to rounding. Derived in the book, chapter
-`theory_meets_simulation`, equation :eq:`eq-block`.
+blocks.py makes the steps; here are the random streams, the threads and the clock.
 """
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ..checks import apart, whole
-from ..problem import Problem
+from ..equal_units import first_by_weights
+from ..labels import has_axis, with_runs, workers
 from ..starts import check_dimension, lift
-from ..states import Overlaps, Weights
+from ..states import Weights
+from .blocks import block_of_steps, rules_of
 from .engine import GRID, Engine
+from .samples import samples_of
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 LENGTHS = [n for n in range(1, GRID + 1) if GRID % n == 0]  # of draws and blocks, in steps
@@ -109,100 +103,8 @@ def sgd(
             f'device {options["device"]!r} is not there for {dtype}: {reason}; use "cpu"'
         ) from error
 
-    return Engine("sgd", options, options["N"], partial(_begin, **options), _advance)
-
-
-def steps(problem, w, X, zeta):
-    """The weights after the steps that given samples and label noise make.
-
-    w : Weights of tensors, W (..., P, K, N). X : (..., P, steps, batch, N) samples, zeta :
-    (..., P, steps, batch) label noise in units of sigma. Returns Weights. A pure function; it is
-    what the engine does with the samples that it draws. Equation :eq:`eq-sgd`.
-    """
-    *lead, P, K, N = w.W.shape
-    length, B = zeta.shape[-2:]
-    W_star = w.W_star.unsqueeze(-3).expand(*lead, P, -1, N)
-    rows = torch.cat([w.W, W_star], -2).reshape(-1, K + W_star.shape[-2], N)
-    v = _block(
-        _rule(problem, N, length, w.W),
-        rows,
-        w.v.reshape(-1, K),
-        X.reshape(-1, length * B, N),
-        zeta.reshape(-1, length * B),
-    )
-    return replace(w, W=rows[:, :K].reshape(w.W.shape), v=v.reshape(w.v.shape))
-
-
-class _Rule(NamedTuple):
-    """The numbers of a block: decay of the start, effect on later fields, effect at the end."""
-
-    problem: Problem
-    N: int
-    block: int
-    v_star: torch.Tensor
-    decay: torch.Tensor
-    reach: torch.Tensor
-    push: torch.Tensor
-    decay_v: torch.Tensor
-    reach_v: torch.Tensor
-    push_v: torch.Tensor
-
-
-def _rule(problem, N, block, like):
-    """The _Rule of blocks of at most `block` steps, its tensors on the device of `like`."""
-    step = np.repeat(np.arange(block), problem.batch)  # of each sample
-    lag = step - step[:, None] - 1  # from one sample's step to another's
-
-    def layer(eta, length):
-        kept = 1 - eta * problem.weight_decay / N
-        rate = -eta / (problem.batch * N)
-        decay = kept**step / length
-        reach = np.where(lag >= 0, rate * kept ** np.maximum(lag, 0), 0)
-        push = rate * length * kept ** (block - 1 - step)
-        return (like.new_tensor(a) for a in (decay, reach, push))
-
-    v_star = like.new_tensor(problem.v_star)[:, None]
-    return _Rule(problem, N, block, v_star, *layer(problem.eta, N**0.5), *layer(problem.eta_v, 1))
-
-
-def _block(rule, rows, v, X, zeta):
-    """Make the steps of n samples X (L, n, N), with label noise zeta (L, n), for L learners.
-
-    rows : (L, K + M, N) student rows, which are updated in place, above their teacher's.
-    v : (L, K). Returns the new v.
-    """
-    problem, n, K = rule.problem, X.shape[1], v.shape[1]
-    length = n // problem.batch
-    g, dg = problem.activation.torch_g, problem.activation.torch_dg
-    # for one sample torch would take another product, which rounds as it likes
-    fields = torch.bmm(rows, X.mT) if n > 1 else (rows * X).sum(-1, keepdim=True)
-    label = (rule.v_star * g(fields[:, K:] * rule.N**-0.5)).sum(1, keepdim=True)
-    label = label + problem.sigma * zeta[:, None]
-    lam = lam_0 = fields[:, :K] * rule.decay[:n]
-    V = V_0 = v[:, :, None] * rule.decay_v[:n] if problem.eta_v else v[:, :, None]
-    if length > 1:
-        kick = torch.bmm(X, X.mT).mul_(rule.reach[:n, :n])
-    for _ in range(length):
-        g_lam = g(lam)
-        e = (V * g_lam).sum(1, keepdim=True) - label
-        a = dg(lam) * V * e
-        if length == 1:
-            break
-        before = lam, V
-        lam = torch.baddbmm(lam_0, a, kick)
-        if problem.eta_v:
-            V = V_0 + (g_lam * e) @ rule.reach_v[:n, :n]
-        if torch.equal(lam, before[0]) and (not problem.eta_v or torch.equal(V, before[1])):
-            break
-    else:
-        # Every step is right now, unless guesses at late ones overflowed: 0 * inf spoils them all.
-        if not torch.isfinite(lam).all():
-            for x, z in zip(X.split(problem.batch, 1), zeta.split(problem.batch, 1), strict=True):
-                v = _block(rule, rows, v, x, z)
-            return v
-    kept, kept_v = (1 - eta * problem.weight_decay / rule.N for eta in (problem.eta, problem.eta_v))
-    rows[:, :K].baddbmm_(a * rule.push[-n:], X, beta=kept**length)
-    return v * kept_v**length + (g_lam * e) @ rule.push_v[-n:] if problem.eta_v else v
+    begin = partial(_begin, **options)
+    return Engine("sgd", options, options["N"], begin, _advance, keeps_weights=True)
 
 
 def _check_twins(f):
@@ -220,56 +122,60 @@ def _check_twins(f):
             )
 
 
-def _begin(problem, start, *, N, runs, seed, device, dtype):
+def _begin(problem, x0, start, still, *, N, runs, seed, device, dtype):
     """The start as Weights of tensors with a leading axis of runs, and what goes with it."""
     _check_twins(problem.activation)
-    lead = tuple(start.v.shape[:-2])
+    P, lead = workers(x0) - still, x0.runs
     if lead not in ((), (runs,)):
         raise ValueError(
             f"x0 has leading axes {lead}, sgd was told runs={runs}: give both the same number, or "
             "x0 without a leading axis"
         )
-    if start.v.shape[-2] > MOST_WORKERS:
-        raise ValueError(f"sgd takes at most {MOST_WORKERS} workers, x0 has {start.v.shape[-2]}")
-    if isinstance(start, Overlaps):
-        *_, P, K, M = start.R.shape
-        check_dimension(N, P * K + M, "sgd")
-        start = lift(problem, start, N, seed)
-    if start.W.shape[-1] != N:
+    if P > MOST_WORKERS:
+        raise ValueError(f"sgd takes at most {MOST_WORKERS} workers, x0 has {P}")
+    if not has_axis(x0, "input"):
+        *_, everyone, K, M = x0.R.shape
+        check_dimension(N, everyone * K + M, "sgd")
+        x0 = lift(problem, x0, N, seed)
+    if x0.W.shape[-1] != N or x0.N != N:
         raise ValueError(
-            f"the weights have {start.W.shape[-1]} inputs, sgd was told N={N}: give both alike"
+            f"the weights have {x0.W.shape[-1]} inputs, sgd was told N={N}: give both alike"
         )
     W, v, W_star = (
         torch.from_numpy(a.copy()).to(device, kind)
         # a rounded teacher would not have the overlaps T that risks are computed with
         for a, kind in zip(
-            (start.W, start.v, start.W_star),
+            (x0.W, x0.v, x0.W_star),
             (DTYPES[dtype], DTYPES[dtype], torch.float64),
             strict=True,
         )
     )
-    w = Weights(*(a if lead else a.expand(runs, *a.shape) for a in (W, v, W_star)))
-    return w, _source(problem, w, seed)
+    w = with_runs(Weights(W, v, W_star), runs)
+    return w, _source(problem, w, start, still, seed)
 
 
 class _Source(NamedTuple):
-    """What the engine keeps beside the weights.
+    """What the engine keeps beside the weights: the first alpha, how many workers stay, streams.
 
-    The learners, worker p of run r being number r P + p, advance in chunks of at most `largest`.
-    Each random stream serves `width` neighbours and draws for `draw` steps in one call, samples
-    before label noise. Between moves its state is that at the last multiple of `draw`.
+    The learners, worker p of run r being number r P + p, advance in chunks of at most `largest`,
+    in blocks of at most `block` steps. Each random stream serves `width` neighbours and draws for
+    `draw` steps in one call, samples before label noise. Its state is that at the last multiple of
+    `draw`.
     """
 
-    rule: _Rule
+    start: float
+    still: int
+    block: int
     draw: int
     largest: int
     width: int
     states: list
 
 
-def _source(problem, w, seed):
-    runs, P, K, N = w.W.shape
-    learners, sample = runs * P, N * problem.batch
+def _source(problem, w, start, still, seed):
+    runs, everyone, K, N = w.W.shape
+    P = everyone - still
+    learners, sample = runs * P, samples_of(problem, w).size * problem.batch
     on_cpu = w.W.device.type == "cpu"
     room = 2**20 if on_cpu else 2**24
 
@@ -290,23 +196,24 @@ def _source(problem, w, seed):
         names = range(-(-learners // width))
     stream = torch.Generator(w.W.device)
     states = [stream.manual_seed((base + n) % 2**32).get_state() for n in names]
-    return _Source(_rule(problem, N, block, w.W), draw, largest, width, states)
+    return _Source(start, still, block, draw, largest, width, states)
 
 
 def _advance(problem, w, source, now, times):
     """The states at `times`. What is recorded within a block leaves the block as it is."""
-    learners, threads, chunk = w.v[..., 0].numel(), 1, source.largest
+    runs, everyone, *_ = w.v.shape
+    learners, threads, chunk = runs * (everyone - source.still), 1, source.largest
     if source.width == 1:  # on the CPU every thread gets as many chunks as any other
         threads = torch.get_num_threads()
         chunk = -(-learners // (threads * -(-learners // (threads * chunk))))
     with _pool(threads) as pool:
         now = int(now)
         for t in map(int, times):
-            whole = max(now, t - t % source.rule.block)
-            w = _move(pool, chunk, source, w, now, whole, back=whole)
+            whole = max(now, t - t % source.block)
+            w, source = _move(problem, pool, chunk, source, w, now, whole, back=whole)
             now = whole
             back = t if t == times[-1] else now
-            yield w if t == now else _move(pool, chunk, source, w, now, t, back)
+            yield _move(problem, pool, chunk, source, w, now, t, back)
 
 
 @contextmanager
@@ -326,27 +233,34 @@ def _pool(threads):
         yield pool
 
 
-def _move(pool, chunk, source, w, start, stop, back):
-    """The weights at step `stop`, from those at `start`; the streams return to step `back`."""
+def _move(problem, pool, chunk, source, w, start, stop, back):
+    """The weights at step `stop`, from those at `start`, and the source at step `back`."""
     if stop == start:
-        return w
-    runs, P, K, N = w.W.shape
-    W, v = w.W.reshape(-1, K, N), w.v.reshape(-1, K)
+        return w, source
+    runs, everyone, K, N = w.W.shape
+    P = everyone - source.still
+    W, v = w.W[:, :P].reshape(-1, K, N), w.v[:, :P].reshape(-1, K)
     moved_W, moved_v = torch.empty_like(W), torch.empty_like(v)
+    states = list(source.states)
+    pieces = _pieces(source.block, start, stop)
+    rules = rules_of(problem, N, source.start, pieces, W)
+    sample = samples_of(problem, w)
     given_up = threading.Event()
 
     @torch.inference_mode()
     def move(first):
         part = slice(first, min(first + chunk, runs * P))
         run = torch.arange(part.start, part.stop, device=W.device) // P
-        rows, u = torch.cat([W[part], w.W_star[run].to(W.dtype)], 1), v[part]
-        twin = _twins(W[part], u)
-        for X, zeta in _samples(source, part, N, start, stop, back):
+        rows, u = torch.cat([W[part], sample.rows[run].to(W.dtype)], 1), v[part]
+        alike = first_by_weights(W[part], u)
+        drawn = _draws(problem, source, states, part, sample.size, W, start, stop, back)
+        for rule, (draws, zeta) in zip(rules, drawn, strict=True):
             if given_up.is_set():
                 return
-            u = _block(source.rule, rows, u, X, zeta)
-        if twin is not None:
-            rows, u = rows.gather(1, twin[..., None].expand(-1, -1, N)), u.gather(1, twin)
+            X, labels = sample.inputs(draws), partial(sample.labels, draws)
+            u = block_of_steps(rule, rows, u, X, zeta, labels)
+        if alike is not None:
+            rows, u = rows.gather(1, alike[..., None].expand(-1, -1, N)), u.gather(1, alike)
         # a run that has left every bound stays a number, for run() to refuse
         moved_W[part] = rows[:, :K].nan_to_num_(1e30, 1e30, -1e30)
         moved_v[part] = u.nan_to_num(1e30, 1e30, -1e30)
@@ -355,34 +269,34 @@ def _move(pool, chunk, source, w, start, stop, back):
         list(pool.map(move, range(0, runs * P, chunk)))
     finally:
         given_up.set()
-    return Weights(moved_W.reshape(w.W.shape), moved_v.reshape(w.v.shape), w.W_star)
+    moved_W, moved_v = moved_W.reshape(runs, P, K, N), moved_v.reshape(runs, P, K)
+    if source.still:
+        moved_W = torch.cat([moved_W, w.W[:, P:]], 1)
+        moved_v = torch.cat([moved_v, w.v[:, P:]], 1)
+    return Weights(moved_W, moved_v, w.W_star), source._replace(states=states)
 
 
-def _twins(W, v):
-    """For every unit (L, K) the first one equal to it, or None where all differ.
+def _pieces(block, start, stop):
+    """The steps from start to stop cut at multiples of `block`: [(first, end), ...]."""
+    marks = range(start - start % block + block, stop, block)
+    return list(pairwise([start, *marks, stop]))
 
-    Equal units stay equal in exact arithmetic, but products round them differently, and some of
-    their differences grow: so the first one's weights become those of all.
+
+def _draws(problem, source, states, part, size, like, start, stop, back):
+    """Normal numbers (L, n, size) for the samples and (L, n) for the label noise of `part`.
+
+    Piece after piece, for the learners `part`. They are views of a buffer, good until the next
+    piece is asked for. At the end the streams'
+    states at step `back` have taken the place of those in `states`.
     """
-    alike = (v[:, :, None] == v[:, None]) & (W[:, :, None, 0] == W[:, None, :, 0])
-    if alike.sum() == v.numel():
-        return None
-    return (alike & (W[:, :, None] == W[:, None]).all(-1)).byte().argmax(-1)
-
-
-def _samples(source, part, N, start, stop, back):
-    """Samples (L, n, N) and label noise (L, n) of the learners `part`, block after block.
-
-    They are views of a buffer, good until the next block is asked for.
-    """
-    rule, draw, width = source.rule, source.draw, source.width
-    B, L = rule.problem.batch, part.stop - part.start
+    block, draw, width = source.block, source.draw, source.width
+    B, L = problem.batch, part.stop - part.start
     own = slice(part.start // width, -(-part.stop // width))
-    streams = [torch.Generator(rule.decay.device).set_state(s) for s in source.states[own]]
-    cell = max(draw, rule.block)  # steps that the buffer holds
-    buffer = rule.decay.new_empty(cell // draw, len(streams), width, draw * B * (N + 1))
+    streams = [torch.Generator(like.device).set_state(s) for s in source.states[own]]
+    cell = max(draw, block)  # steps that the buffer holds
+    buffer = like.new_empty(cell // draw, len(streams), width, draw * B * (size + 1))
     slots = [list(zip(places, streams, strict=True)) for places in buffer]
-    xs, noises = buffer.flatten(1, 2)[:, :L].movedim(1, 0).tensor_split([draw * B * N], -1)
+    xs, noises = buffer.flatten(1, 2)[:, :L].movedim(1, 0).tensor_split([draw * B * size], -1)
     kept = None
     for origin in range(start - start % cell, stop, cell):
         first, last = max(start - origin, 0), min(stop - origin, cell)
@@ -391,9 +305,7 @@ def _samples(source, part, N, start, stop, back):
                 kept = [stream.get_state() for stream in streams]
             for place, stream in slots[i]:
                 place.normal_(generator=stream)
-        X, zeta = xs.reshape(L, cell * B, N), noises.reshape(L, cell * B)
-        while first < last:
-            end = min(last, first - first % rule.block + rule.block)
-            yield X[:, first * B : end * B], zeta[:, first * B : end * B]
-            first = end
-    source.states[own] = kept or [stream.get_state() for stream in streams]
+        X, zeta = xs.reshape(L, cell * B, size), noises.reshape(L, cell * B)
+        for begin, end in _pieces(block, first, last):
+            yield X[:, begin * B : end * B], zeta[:, begin * B : end * B]
+    states[own] = kept or [stream.get_state() for stream in streams]

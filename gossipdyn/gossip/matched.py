@@ -3,16 +3,17 @@
 Chapter `diagnosis`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, flag, number, through_constructor
+from ..labels import check_kind
 from ..problem import Problem, check_problem
-from ..states import Overlaps, Weights, overlaps
-from .mix import _like, _wide, warn_of_drift
+from ..states import overlaps
+from .mix import apply_to_rows, warn_of_drift
 
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
@@ -121,31 +122,17 @@ class Matched:
         object.__setattr__(self, "tie", number(self.tie, "tie", 0))
 
     def __call__(self, state):
-        """The state after the round: Overlaps or Weights like the one before."""
-        if not isinstance(state, Overlaps | Weights):
-            raise ValueError(
-                f"matched gossip acts on Overlaps or Weights, got {type(state).__name__}"
-            )
-        G = self.matrix(state)
-        *runs, P, K = state.v.shape
-
-        def act(array):
-            rows = _wide(array).reshape(*runs, P * K, -1)
-            matrix = rows.new_tensor(G) if hasattr(rows, "new_tensor") else G
-            return _like((matrix @ rows).reshape(array.shape), array)
-
-        if isinstance(state, Overlaps):
-            one_side = np.moveaxis(act(state.Q), (-4, -3), (-2, -1))
-            return Overlaps(Q=act(one_side), R=act(state.R), v=act(state.v))
-        return replace(state, W=act(state.W), v=act(state.v))
+        """The state after the round, of the kind of the one before."""
+        check_kind(state, "matched gossip acts on")
+        return apply_to_rows(self.matrix(state), state)
 
     def matrix(self, state):
         """G (..., P K, P K) of the round: W <- G W on all rows, so that Q <- G Q G^T, R <- G R."""
-        P, K = state.v.shape[-2:]
+        x = overlaps(state)
+        P, K = x.v.shape[-2:]
         check_mixing(self.A, P)
-        x = state if isinstance(state, Overlaps) else overlaps(state)
         order = relative_order(x, self.signs, self.tie, (self.A + self.A.T) > 0)
-        return (self.A[:, None, :, None] * order).reshape(*x.v.shape[:-2], P * K, P * K)
+        return (self.A[:, None, :, None] * order).reshape(*x.runs, P * K, P * K)
 
     def __eq__(self, other):
         return isinstance(other, Matched) and repr(self) == repr(other)

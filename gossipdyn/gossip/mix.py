@@ -12,29 +12,49 @@ from typing import Annotated
 import numpy as np
 
 from ..checks import check_mixing, rounding
-from ..states import Overlaps, Weights, check_overlaps, check_state, overlaps
+from ..labels import check_kind, workers
+from ..states import Overlaps, Weights, check_overlaps, overlaps
 
 
 def mix(A, state):
-    """One round of gossip on Overlaps or Weights: the same weighted means on every worker axis.
+    """One round of gossip on a state: the same weighted means on every worker axis.
 
     A: (P_new, P), A[receiver, sender] >= 0, rows sum to 1. ones((4, 1)) spawns four copies of one
-    worker, ones((1, P)) / P is the mean. Returns a state of the same kind; leading axes pass
-    through. overlaps(mix(A, w)) == mix(A, overlaps(w)), exactly: chapter `gossip_square`, equation
+    worker, ones((1, P)) / P is the mean. Or a callable on states, such as matched(A). state:
+    Overlaps, Weights, or any other. Returns a state of the same kind; leading axes pass through.
+    overlaps(mix(A, w)) == mix(A, overlaps(w)), exactly: chapter `gossip_square`, equation
     :eq:`eq-square`.
 
     Means are taken in float64; of float32 tensors they are rounded to float32 at the end. An A of
     float32 numbers is used as it is: its rows may miss 1 by their rounding (up to 1e-6), by which
     weights then grow or shrink at every round.
 
-    Raises ValueError for an A of the wrong size, negative or not row-stochastic; warns when a
-    square A keeps no mean (columns that do not sum to 1).
+    Raises ValueError for an A of the wrong size, negative or not row-stochastic, and for a callable
+    that returns a state of another kind or shape; warns when a square A keeps no mean (columns
+    that do not sum to 1).
     """
-    if not isinstance(state, Overlaps | Weights):
-        raise ValueError(f"mix(A, state) takes Overlaps or Weights, got {type(state).__name__}")
-    A = check_mixing(A, state.v.shape[-2])
-    warn_of_drift(A)
-    return apply_mixing(A, state)
+    check_kind(state, "mix(A, state) takes")
+    if not callable(A):
+        A = check_mixing(A, workers(state))
+        warn_of_drift(A)
+    return mixed(A, state)
+
+
+def mixed(A, state):
+    """The state after the round A: a matrix that has been checked, or a callable on states."""
+    if not callable(A):
+        return apply_mixing(A, state)
+    new = A(state)
+    shapes = [
+        {name: tuple(getattr(s, name).shape) for name in getattr(s, "worker_axes", ())}
+        for s in (state, new)
+    ]
+    if type(new) is not type(state) or shapes[0] != shapes[1]:
+        raise ValueError(
+            f"{A!r} made {type(new).__name__} of shapes {shapes[1]} of {type(state).__name__} of "
+            f"shapes {shapes[0]}: return the same kind and shapes"
+        )
+    return new
 
 
 def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
@@ -58,9 +78,7 @@ def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
     ----------
     Chapter :doc:`gossip_square`, equation :eq:`eq-consensus`.
     """
-    if isinstance(x, Weights):
-        x = overlaps(x)
-    check_state(x)
+    x = overlaps(x)
     P = x.v.shape[-2]
     own, products = np.einsum("...pkpk->...p", x.Q), np.einsum("...pkqk->...pq", x.Q)
     apart = own[..., :, None] + own[..., None, :] - 2 * products
@@ -87,7 +105,7 @@ def independent(problem, x):
 
 
 def apply_mixing(A, state):
-    """mix() without its checks, for loops that made them once."""
+    """mix() without its checks, for loops that made them once; A may be any real matrix."""
     mixed = {}
     for name, axes in state.worker_axes.items():
         array = _wide(getattr(state, name))
@@ -96,6 +114,31 @@ def apply_mixing(A, state):
             array = _along(matrix, array, axis)
         mixed[name] = _like(array, getattr(state, name))
     return replace(state, **mixed)
+
+
+def apply_to_rows(G, state):
+    """The state whose rows (p, k) are G times the old ones: Q <- G Q G^T, R <- G R, W <- G W.
+
+    G : (..., P K, P K), with the leading axes of the state.
+    """
+    new = {}
+    for name, places in state.worker_axes.items():
+        array = _wide(getattr(state, name))
+        for place in places:  # every worker axis stands before its student axis
+            array = _on_rows(G, array, place)
+        new[name] = _like(array, getattr(state, name))
+    return replace(state, **new)
+
+
+def _on_rows(G, array, place):
+    """G times the rows of an array whose worker and student axes are place and place + 1."""
+    lead = G.ndim - 2
+    torch = hasattr(array, "new_tensor")
+    move = type(array).movedim if torch else np.moveaxis
+    rows = move(array, (place, place + 1), (lead, lead + 1))
+    shape = rows.shape
+    rows = (array.new_tensor(G) if torch else G) @ rows.reshape(*shape[:lead], G.shape[-1], -1)
+    return move(rows.reshape(shape), (lead, lead + 1), (place, place + 1))
 
 
 def _wide(array):

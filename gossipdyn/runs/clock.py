@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ..checks import apart, as_float32, check_mixing, number, reals
 from ..engines.engine import GRID
 from ..gossip.mix import warn_of_drift
-from .trajectory import KEPT
+from .saved import KEPT
 
 # As given to run(): [(period, A), ...], or a period alone.
 Schedule = float | Iterable[tuple[float, ArrayLike | Callable | None]]
@@ -21,7 +21,7 @@ Schedule = float | Iterable[tuple[float, ArrayLike | Callable | None]]
 SAME_TIME = 1e-9  # times in alpha that are closer are one time
 
 
-def _schedule(rounds, P):
+def schedule(rounds, P):
     """Rounds as a checked list of (period, A)."""
     if isinstance(rounds, Real) and not isinstance(rounds, bool):
         rounds = [(rounds, None)]
@@ -68,7 +68,7 @@ class _Leg(NamedTuple):
     shown_after: bool
 
 
-def _plan(rounds, record, ends, start, N):
+def plan(rounds, record, ends, start, N):
     """Every time of a run, laid out before it begins: a list of _Leg.
 
     Beside the times asked for there are hidden ones, at which the progress bar moves, divergence
@@ -116,7 +116,7 @@ def _plan(rounds, record, ends, start, N):
     return legs
 
 
-def _parts(leg):
+def parts(leg):
     """A leg cut at its hidden times, where checkpoints can be written."""
     cuts = [i + 1 for i, shown in enumerate(leg.shown[:-1]) if not shown]
     now = leg.now
@@ -169,10 +169,12 @@ def _record(record, start, end):
     return times[fresh].tolist()
 
 
-def _names(keep):
+def names_of(keep, more=()):
+    """The names that `keep` asks for, in order. more : those of other kinds of state."""
     single = isinstance(keep, str) or not np.iterable(keep)
     keep = KEPT if keep is None else (keep,) if single else tuple(keep)
-    unknown = [name for name in keep if not isinstance(name, str) or name not in KEPT]
+    known = (*KEPT, *(name for name in more if name not in KEPT))
+    unknown = [name for name in keep if not isinstance(name, str) or name not in known]
     if unknown:
-        raise ValueError(f"keep names some of {', '.join(KEPT)}, not {unknown[0]!r}")
-    return tuple(name for name in KEPT if name in keep)
+        raise ValueError(f"keep names some of {', '.join(known)}, not {unknown[0]!r}")
+    return tuple(name for name in known if name in keep)

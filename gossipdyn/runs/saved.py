@@ -5,8 +5,9 @@ from dataclasses import fields
 
 import numpy as np
 
+from ..labels import KINDS
 from ..problem import Problem
-from ..states import Overlaps, Weights
+from ..states import Weights
 
 FORMAT = 1  # of saved files
 KEPT = ("Q", "R", "v", "risk", "mean_risk")
@@ -42,19 +43,15 @@ def _pack(t):
     if t.weights is not None:
         put("weights", t.weights)
     put("x0", t.asked["x0"])
+    arrays |= {f"more.{name}": array for name, array in t.more.items()}
     for i, (_, A) in enumerate(t.asked["rounds"]):
         if isinstance(A, np.ndarray):
             arrays[f"rounds.{i}"] = A
     if t.asked["record"] is not None:
         arrays["record"] = t.asked["record"]
-    scalars = {
-        f.name: getattr(t.problem, f.name)
-        for f in fields(t.problem)
-        if isinstance(getattr(t.problem, f.name), int | float)
-    }
     description = {
         "format": FORMAT,
-        "problem": {"activation": t.problem.activation.name, **scalars},
+        "problem": {"activation": t.problem.activation.name, **_scalars(t.problem)},
         "complete": t.complete,
         "engine": t.engine,
         "rounds": [(period, repr(A) if callable(A) else None) for period, A in t.asked["rounds"]],
@@ -62,8 +59,16 @@ def _pack(t):
         "keep": t.asked["keep"],
         "start": t.asked["start"],
         "version": t.version,
+        "kind": t.kind,
+        "x0": {"kind": type(t.asked["x0"]).__name__, **_scalars(t.asked["x0"])},
     }
     return arrays, description
+
+
+def _scalars(record):
+    """The fields of a record that are numbers, by their names."""
+    values = {f.name: getattr(record, f.name) for f in fields(record)}
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
 
 def _unpack(cls, arrays, description, activation):
@@ -73,8 +78,10 @@ def _unpack(cls, arrays, description, activation):
     problem = get("problem") | description["problem"]
     problem["activation"] = activation
     start, weights, A = get("x0"), get("weights"), get("rounds")
+    first = description.get("x0", {"kind": "Overlaps" if "Q" in start else "Weights"})
+    kind = KINDS[first.pop("kind")]
     asked = {
-        "x0": Overlaps(**start) if "Q" in start else Weights(**start),
+        "x0": kind(**start, **first),
         "rounds": [
             (period, A.get(str(i), name)) for i, (period, name) in enumerate(description["rounds"])
         ],
@@ -91,5 +98,7 @@ def _unpack(cls, arrays, description, activation):
         engine=description["engine"],
         asked=asked,
         version=description["version"],
+        kind=description.get("kind", "Overlaps"),
+        more=get("more"),
         **(kept | get("trajectory")),
     )

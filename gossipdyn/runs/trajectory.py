@@ -1,13 +1,14 @@
 """Trajectory: what every engine returns."""
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from ..averages.activation import Activation
 from ..averages.shipped import named
 from ..checks import flag, instance, number, one_of, reals, whole
+from ..labels import KINDS
 from ..problem import Problem
 from ..states import Overlaps, Weights
 from ..version import __version__
@@ -33,6 +34,9 @@ class Trajectory:
     engine : dict, name and options (N, seed, device, dtype, rtol, ...) of the engine.
     asked : dict, start (`x0`), `rounds`, `record`, `ends`, `keep` and `start` as given to run().
     version : of gossipdyn that computed it.
+    kind : name of the kind of state that state() makes: "Overlaps", unless the run went on states
+        of another kind and all their arrays were kept.
+    more : dict of the kept arrays (runs, times, ...) of such states, which are attributes too.
 
     To run it again, bit for bit on one machine:
     `gd.run(getattr(gd, t.engine["name"])(**t.engine["options"]), t.problem, **t.asked)`.
@@ -52,13 +56,24 @@ class Trajectory:
     engine: dict
     asked: dict
     version: str = __version__
+    kind: str = "Overlaps"
+    more: dict = field(default_factory=dict)
+
+    def __getattr__(self, name):
+        more = self.__dict__.get("more", {})
+        if name in more:
+            return more[name]
+        raise AttributeError(f"a Trajectory has no {name!r}")
 
     def state(self, i):
         """Overlaps (runs, ...) at recorded time number i, ready to start from."""
-        Q, R, v = (self._kept(name) for name in ("Q", "R", "v"))
+        kind = KINDS[self.kind]
+        if any(getattr(self, name, None) is None for name in kind.axes):
+            kind = Overlaps
+        arrays = {name: self._kept(name) for name in kind.axes}
         times = len(self.alpha)
         i = whole(i, f"i, which counts the {times} recorded times,", -times, times - 1)
-        return Overlaps(Q=Q[:, i], R=R[:, i], v=v[:, i])
+        return kind(**{name: array[:, i] for name, array in arrays.items()})
 
     def at(self, alpha):
         """Overlaps at the recorded time nearest alpha, after the mixing where it stands twice."""
@@ -140,18 +155,10 @@ class Trajectory:
             import xarray
         except ImportError as error:
             raise ValueError("to_xarray needs xarray: pip install xarray") from error
-        worker, other = ("worker", "student"), ("worker_2", "student_2")
-        axes = {
-            "Q": (*worker, *other),
-            "R": (*worker, "teacher"),
-            "v": worker,
-            "risk": ("worker",),
-            "mean_risk": (),
-        }
+        axes = {**Overlaps.axes, **KINDS[self.kind].axes, "risk": ("worker",), "mean_risk": ()}
         arrays = {
-            name: (("run", "time", *axes[name]), getattr(self, name))
-            for name in KEPT
-            if getattr(self, name) is not None
+            name: (("run", "time", *_told_apart(axes[name])), array)
+            for name, array in self.arrays.items()
         }
         coordinates = {"alpha": ("time", self.alpha), "after_mixing": ("time", self.after_mixing)}
         problem = {f.name: getattr(self.problem, f.name) for f in fields(self.problem)}
@@ -204,8 +211,8 @@ class Trajectory:
             return _unpack(cls, arrays, description, activation)
 
     def __repr__(self):
-        kept = [name for name in KEPT if getattr(self, name) is not None]
-        shapes = ", ".join(f"{name} {getattr(self, name).shape}" for name in kept) or "nothing kept"
+        kept = self.arrays
+        shapes = ", ".join(f"{name} {a.shape}" for name, a in kept.items()) or "nothing kept"
         span = f"from alpha={self.alpha[0]:.6g} to {self.alpha[-1]:.6g}"
         return (
             f"<Trajectory of {self.engine['name']}, {len(self.alpha)} times {span}"
@@ -218,14 +225,27 @@ class Trajectory:
             same(getattr(self, f.name), getattr(other, f.name)) for f in fields(self)
         )
 
+    @property
+    def arrays(self):
+        """The kept arrays (runs, times, ...) by their names."""
+        named = {name: getattr(self, name) for name in KEPT} | self.more
+        return {name: array for name, array in named.items() if array is not None}
+
     def _kept(self, name):
-        array = getattr(self, one_of(name, KEPT, "an array of a trajectory"))
-        if array is None:
+        known = (*KEPT, *KINDS[self.kind].axes)
+        if one_of(name, known, "an array of a trajectory") not in self.arrays:
             raise ValueError(
-                f"{name} was not kept, only {[k for k in KEPT if getattr(self, k) is not None]}: "
-                f"name it in run(..., keep=...)"
+                f"{name} was not kept, only {list(self.arrays)}: name it in run(..., keep=...)"
             )
-        return array
+        return self.arrays[name]
+
+
+def _told_apart(axes):
+    """Names of axes, each once: the second "worker" is "worker_2"."""
+    return tuple(
+        axis if axis not in axes[:i] else f"{axis}_{1 + axes[:i].count(axis)}"
+        for i, axis in enumerate(axes)
+    )
 
 
 def check_trajectory(t):

@@ -55,7 +55,7 @@ def diffusion(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "n n"]:
     Chapter :doc:`finite_size`, equation :eq:`eq-diffusion`; derived in the book.
     """
     check_one_state(problem, x)
-    return _diffusion(problem, x)
+    return diffusion_of(problem, x)
 
 
 def check_one_state(problem, x):
@@ -72,7 +72,9 @@ def check_random_rows(x0):
         raise ValueError(f"random rows start from R = 0 on average, x0.R goes up to {size:.3g}")
 
 
-def _diffusion(problem, x):
+def diffusion_of(problem, x, alpha=0.0):
+    """diffusion() without its checks, at the learning rates of the time alpha."""
+    rates = problem.rates(alpha)
     coordinates = Coordinates(problem, x)
     P, K, M = x.R.shape
     n = K + M
@@ -89,33 +91,31 @@ def _diffusion(problem, x):
         slope[own] = np.eye(n)
         rest = everyone - slope @ everyone[own]
         rest[own] = rest[:, own] = 0
-        lift = _lift(problem, coordinates, p, slope)
+        lift = _lift(problem, rates, coordinates, p, slope)
         D += lift @ moments @ lift.T
         if P > 1:
-            pull, other = problem.eta * _root(scatter), _root(rest)
+            pull, other = rates.eta * _root(scatter), _root(rest)
             for a, b in product(pull.T, other.T):
                 move = _change(coordinates, p, a[None, :, None] * b)[0]
                 D += np.outer(move, move)
     return D / problem.batch
 
 
-def _lift(problem, coordinates, p, slope):
+def _lift(problem, rates, coordinates, p, slope):
     """Columns: what each entry of _moments() does to the coordinates, (size, entries)."""
     P, K, M = coordinates.shape
     n = K + M
     unit = np.eye(K)
-    pairs = [
-        -problem.eta * unit[k][None, :, None] * slope[:, a] for k in range(K) for a in range(n)
-    ]
+    pairs = [-rates.eta * unit[k][None, :, None] * slope[:, a] for k in range(K) for a in range(n)]
     columns = [_change(coordinates, p, pair)[0] for pair in pairs]
     zero = np.zeros((P, K, P, K)), np.zeros((P, K, M)), np.zeros((P, K))
     for k, l in zip(*np.triu_indices(K), strict=True):
         Q = zero[0].copy()
-        Q[p, k, p, l] = Q[p, l, p, k] = problem.eta**2 / problem.batch
+        Q[p, k, p, l] = Q[p, l, p, k] = rates.eta**2 / problem.batch
         columns.append(coordinates.pack(State(Q, zero[1], zero[2])))
     for k in range(K):
         v = zero[2].copy()
-        v[p, k] = -problem.eta_v
+        v[p, k] = -rates.eta_v
         columns.append(coordinates.pack(State(zero[0], zero[1], v)))
     return np.array(columns).T
 

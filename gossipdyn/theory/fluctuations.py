@@ -23,14 +23,14 @@ from scipy.special import erfc
 from ..checks import flag, number, one_of
 from ..coordinates import Coordinates
 from ..engines.flow import flow
-from ..equations import State, mean_worker, unchecked_risk
-from ..gossip.mix import apply_mixing
+from ..equations import mean_worker, unchecked_risk
+from ..gossip.mix import mixed
 from ..problem import Problem
 from ..runs.clock import Schedule
 from ..runs.run import run
 from ..runs.trajectory import KEPT
 from ..states import Overlaps
-from .diffusion import _diffusion, check_one_state, check_random_rows
+from .diffusion import check_one_state, check_random_rows, diffusion_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +122,11 @@ class Fluctuations:
 
     def _variance(self, f):
         f = _function(self.problem, f)
-        coordinates = Coordinates(self.problem, Overlaps(self.x.Q[0], self.x.R[0], self.x.v[0]))
+        coordinates = Coordinates(self.problem, self.x[0])
         y = coordinates.pack(self.x)
+        step = 1e-4 * np.eye(coordinates.size)
         variances = []
         for i, covariance in enumerate(self.covariance):
-            step = 1e-4 * np.eye(coordinates.size)
             moved = coordinates.unpack(y[i] + np.concatenate([step, -step]), v0=self.x.v[i])
             forward, back = np.split(f(Overlaps(*moved)), 2)
             slope = (forward - back) / 2e-4
@@ -189,7 +189,7 @@ def fluctuations(
     random_rows = flag(random_rows, "random_rows")
     path = run(flow(rtol=rtol), problem, x0, rounds, record=record)
     mixings = [A for _, A in path.asked["rounds"] if A is not None]
-    states = [Overlaps(x.Q[0], x.R[0], x.v[0]) for x in map(path.state, range(len(path.alpha)))]
+    states = [path.state(i)[0] for i in range(len(path.alpha))]
     coordinates = Coordinates(problem, x0)
     n = coordinates.size
     covariances = [_scatter_of_rows(problem, x0) if random_rows else np.zeros((n, n))]
@@ -198,9 +198,10 @@ def fluctuations(
         first = len(covariances)
         x, covariance = states[first - 1], covariances[-1]
         if path.after_mixing[first]:
-            covariances.append(
-                _mix_covariance(Coordinates(problem, x), x, covariance, mixings[done])
-            )
+            coordinates = Coordinates(problem, x)
+            A = mixings[done]
+            slope = coordinates.jump(lambda s, A=A: mixed(A, s), coordinates.pack(x))[1]
+            covariances.append(slope @ covariance @ slope.T)
             done += 1
             continue
         last = first
@@ -223,34 +224,25 @@ def _spread(problem, x, covariance, times, rtol):
     n = coordinates.size
     span = times[0], times[-1]
     path = scipy.integrate.solve_ivp(
-        lambda _, y: coordinates.rate(y), span, coordinates.pack(x), "DOP853",
+        lambda alpha, y: coordinates.rate(y, alpha), span, coordinates.pack(x), "DOP853",
         dense_output=True, rtol=rtol, atol=rtol / 1000,
     )  # fmt: skip
     # D changes as the flow does: four points in each of its steps, and a spline through them
     parts = path.t[:-1, None] + np.diff(path.t)[:, None] * [0, 0.25, 0.5, 0.75]
     grid = np.append(parts.ravel(), path.t[-1])
-    D = [_diffusion(problem, State(*coordinates.unpack(y))) for y in path.sol(grid).T]
+    states = map(coordinates.unpack, path.sol(grid).T)
+    D = [diffusion_of(problem, x, t) for t, x in zip(grid, states, strict=True)]
     D = scipy.interpolate.CubicSpline(grid, D)
 
     def rate(alpha, S):
         S = S.reshape(n, n)
-        drift = coordinates.jacobian(path.sol(alpha)) @ S
+        drift = coordinates.jacobian(path.sol(alpha), alpha=alpha) @ S
         return (drift + drift.T + D(alpha)).ravel()
 
     end = scipy.integrate.solve_ivp(
         rate, span, covariance.ravel(), "DOP853", times[1:], rtol=1e-6, atol=1e-9
     )
     return list(end.y.T.reshape(-1, n, n))
-
-
-def _mix_covariance(coordinates, x, covariance, A):
-    y = coordinates.pack(x)
-    step = 1e-3 * np.eye(y.size)  # mixing is linear (also a matched one, nearby): any step is exact
-    moved = Overlaps(*coordinates.unpack(y + np.concatenate([step, -step])))
-    moved = A(moved) if callable(A) else apply_mixing(A, moved)
-    forward, back = np.split(coordinates.pack(moved), 2)
-    slope = ((forward - back) / 2e-3).T
-    return slope @ covariance @ slope.T
 
 
 def _scatter_of_rows(problem, x0):

@@ -10,7 +10,7 @@ import scipy
 from numpy.typing import ArrayLike
 
 from ..checks import EXACT, number, reals
-from ..coordinates import Coordinates
+from ..coordinates import Coordinates, slope
 from ..problem import Problem, check_learns
 from ..states import Overlaps, check_fit, check_overlaps
 from .symmetry import asymmetry, symmetric
@@ -173,13 +173,11 @@ def _symmetric_flow(problem, x0, until, reach=np.inf, **options):
     turn = np.zeros((1, K, M))
     turn[0, :2, :2] = [[0.5, -0.5], [-0.5, 0.5]]  # of norm 1
     turn = coordinates.pack(Overlaps(Q=np.zeros_like(x0.Q), R=turn, v=np.zeros_like(x0.v)))
-    step = 5e-4
 
     def both(y):
-        states = y + step * np.array([0, 2, 1, -1, -2])[:, None] * turn
-        own, far, near, back, far_back = coordinates.rate(states)
+        own = coordinates.rate(y)
         # without keep rounding would grow like any asymmetry, and end the plateau
-        return own @ keep, turn @ (8 * (near - back) - (far - far_back)) / (12 * step)
+        return own @ keep, turn @ slope(coordinates.rate, y, 5e-4 * turn[None])[0]
 
     def rate(_, z):
         own, local = both(z[:-1])

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, function, number, pair, rounding
 from ..coordinates import Coordinates
-from ..gossip.mix import apply_mixing
+from ..gossip.mix import mixed
 from ..problem import Problem
 from ..states import Overlaps, check_overlaps
 from .diffusion import check_one_state
@@ -214,7 +214,7 @@ def _after_round(coordinates, y, round):
     path = scipy.integrate.solve_ivp(
         lambda _, y: coordinates.rate(y), (0, period), y, "DOP853", rtol=1e-10, atol=1e-13
     )
-    return _mixed(coordinates, path.y[:, -1], A)
+    return coordinates.pack(mixed(A, Overlaps(*coordinates.unpack(path.y[:, -1]))))
 
 
 def _round_derivative(coordinates, y, round):
@@ -230,17 +230,11 @@ def _round_derivative(coordinates, y, round):
         return np.concatenate([coordinates.rate(y), (coordinates.jacobian(y) @ Z).ravel()])
 
     start = np.concatenate([y, np.eye(n).ravel()])
-    path = scipy.integrate.solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13)
-    y, Z = path.y[:n, -1], path.y[n:, -1].reshape(n, n)
-    step = 1e-3 * np.eye(n)  # mixing is linear (also a matched one, nearby): any step is exact
-    before = y + np.concatenate([step, -step])
-    forward, back = np.split(_mixed(coordinates, before, A), 2)
-    return ((forward - back) / 2e-3).T @ Z
-
-
-def _mixed(coordinates, y, A):
-    x = Overlaps(*coordinates.unpack(y))
-    return coordinates.pack(A(x) if callable(A) else apply_mixing(A, x))
+    end = scipy.integrate.solve_ivp(rate, (0, period), start, "DOP853", rtol=1e-10, atol=1e-13).y[
+        :, -1
+    ]
+    slope = coordinates.jump(lambda x: mixed(A, x), end[:n])[1]
+    return slope @ end[n:].reshape(n, n)
 
 
 def _newton(mismatch, jacobian, y, basis):
