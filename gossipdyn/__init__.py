@@ -40,7 +40,9 @@ from .gossip.graphs import (
 from .gossip.matched import Matched, matched
 from .gossip.matrices import drop_edges, lazy, max_degree, spectral_gap
 from .gossip.mix import consensus_distance, independent, mix
+from .gossip.rows import Rows, rows
 from .gossip.schedules import one_peer_exponential, random_pairs
+from .labels import labelled
 from .problem import Problem
 from .reading.diagnosis import Diagnosis, diagnose
 from .reading.intervals import bootstrap, proportion
@@ -73,6 +75,7 @@ __all__ = [
     "Overlaps",
     "Phases",
     "Problem",
+    "Rows",
     "Setbacks",
     "SweepFailed",
     "Trajectory",
@@ -103,6 +106,7 @@ __all__ = [
     "hypercube",
     "independent",
     "interpolation",
+    "labelled",
     "largest_stable_eta",
     "lazy",
     "lift",
@@ -129,6 +133,7 @@ __all__ = [
     "relu",
     "ring",
     "risk",
+    "rows",
     "run",
     "setbacks",
     "sgd",

@@ -53,6 +53,11 @@ CALLS = {
     "Overlaps.single": (gd.Overlaps.single, dict(Q=I2, R=I2, v=[1, 1])),
     "Weights": (gd.Weights, dict(W=W.W, v=W.v, W_star=W.W_star)),
     "overlaps": (gd.overlaps, dict(state=W)),
+    "Overlaps.overlaps": (X.overlaps, dict(problem=PROBLEM)),
+    "Weights.overlaps": (W.overlaps, dict(problem=PROBLEM)),
+    "rows": (gd.rows, dict(B=I2, hidden={})),
+    "Rows": (gd.Rows, dict(B=I2, hidden={})),
+    "Rows.__call__": (gd.rows(I2), dict(state=X)),
     "lift": (gd.lift, dict(problem=PROBLEM, x=X, N=10, seed=0)),
     "random_start": (gd.random_start, dict(
         problem=PROBLEM, workers=2, students=2, N=20, scale=1.0, v=[1, 1], shared=False, seed=0,
@@ -227,6 +232,9 @@ def complaint(name, key, value, seconds=20):
 RECORDS = {  # made by the package, of its own numbers; Diverged and SweepFailed are errors
     "Activation", "Diagnosis", "Diverged", "Engine", "Escape", "Fluctuations", "GossipFloor",
     "Phases", "Setbacks", "SweepFailed", "Trajectory",
+    # what the engines ask of a problem, with arrays that they made
+    "Problem.breaks", "Problem.local", "Problem.rates", "Problem.samples",
+    "labelled",  # a decorator of classes
 }  # fmt: skip
 
 

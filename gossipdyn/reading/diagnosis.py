@@ -19,8 +19,8 @@ from ..checks import one_given, whole
 from ..equations import mean_risk, risk
 from ..gossip.matched import TIE, relative_order, signs_are_free
 from ..gossip.mix import mix
-from ..problem import Problem, check_problem
-from ..states import Overlaps, Weights, check_state, check_teacher, cosines, overlaps
+from ..problem import Problem
+from ..states import Overlaps, Weights, cosines, overlaps
 
 DIFFERENCE = 1e-9  # what is smaller than this is rounding and no difference
 SAME = "same features"
@@ -179,15 +179,9 @@ def diagnose(
     True
     """
     one_given(A, after, "diagnose needs either A, the round to predict, or after, the state after")
-    if N is None and isinstance(x, Weights):
-        N = x.W.shape[-1]
-    floor = _floor(N)
-    if problem is not None:
-        check_problem(problem)
-    x = _overlaps(x, problem)
-    if after is None:
-        after = A(x) if callable(A) else mix(A, x)
-    after = _overlaps(after, problem)
+    given, x = x, overlaps(x, problem)
+    floor = _floor(getattr(given, "N", None) if N is None else N)
+    after = mix(A, x) if after is None else overlaps(after, problem)
     if after.R.shape != x.R.shape:
         raise ValueError(
             f"diagnose compares each worker before and after: R has shape {x.R.shape} before, "
@@ -237,16 +231,6 @@ def _floor(N):
     if N is None:
         return 0.0
     return 2 / np.sqrt(whole(N, "N, the input dimension,", 1))
-
-
-def _overlaps(state: Overlaps | Weights, problem: Problem | None) -> Overlaps:
-    """The overlaps of a state, whose teacher is the problem's."""
-    if isinstance(state, Weights):
-        if problem is not None:
-            check_teacher(problem, state)
-        return overlaps(state)
-    check_state(state)
-    return state
 
 
 def _own_cosine(x):
