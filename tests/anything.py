@@ -39,6 +39,18 @@ def problem_and_overlaps(P, K, M, seed=0, runs=(), activation=gd.erf, **options)
     return problem_of(w, activation, **options), gd.overlaps(w)
 
 
+def nothing(x):
+    return None
+
+
+def a_word(x):
+    return "x"
+
+
+def itself(x):
+    return x
+
+
 def odd_values(*ours):
     """Values that few arguments can take: of Python, of NumPy, and those given."""
     return [
@@ -48,7 +60,7 @@ def odd_values(*ours):
         np.array(["a", "b"]), np.array([None, None]), [[1, 2], [3]], [1, "x"], [np.nan], [3, 2, 1],
         [[0.5, 0.6], [0.5, 0.5]], [[1, -1], [-1, 1]], [(1.0,)], [(1.0, 2.0)], [(-1.0, None)],
         [("x", None)], np.datetime64("2020-01-01"), slice(None), range(3), ..., Exception("x"),
-        *ours,
+        nothing, a_word, itself, (1.0, nothing), [(1.0, nothing)], [(1.0, a_word)], *ours,
     ]  # fmt: skip
 
 

@@ -254,6 +254,8 @@ def test_what_fluctuations_refuses():
         ValueError, match="f, unless .* function of Overlaps, is one of Q, R, v, risk, mean_risk"
     ):
         found.std("eps", 100)
+    with pytest.raises(ValueError, match=r"f makes an array of 2 states, one row each, got \(1,"):
+        found.passed(lambda x: x.v[:1], 0.3, 100)
     with pytest.raises(ValueError, match="law of exits"):
         found.passed(u, 0.3, 100)
     with pytest.raises(ValueError, match="N"):

@@ -146,6 +146,11 @@ def test_what_fixed_point_refuses():
     graded = replace(problem, T=np.diag([1.0, 2.0]))
     with pytest.raises(ValueError, match="does not keep the family `within`.*lacks the symmetry"):
         gd.fixed_point(graded, alike(2, 0.34, 0.33, 0.4), within=gd.symmetric)
+    with pytest.raises(
+        ValueError, match="made Overlaps of shapes .* return the same kind and shapes"
+    ):
+        both = np.ones((2, 1))
+        gd.fixed_point(problem, two_students(), within=lambda x: gd.mix(both, x))
     with pytest.raises(ValueError, match="no projection"):
         gd.fixed_point(problem, two_students(), within=lambda x: gd.Overlaps(2 * x.Q, x.R, x.v))
     # an unstable linear unit with label noise grows for ever: its fixed point has Q < R^2 / T

@@ -20,7 +20,7 @@ import scipy
 from numpy.typing import ArrayLike
 from scipy.special import erfc
 
-from ..checks import flag, number, one_of
+from ..checks import flag, number, one_of, reals
 from ..coordinates import Coordinates
 from ..engines.flow import flow
 from ..equations import mean_worker, unchecked_risk
@@ -135,8 +135,9 @@ class Fluctuations:
 
 
 def _function(problem, f):
+    """f as a function that makes an array (times, ...) of numbers of Overlaps (times, ...)."""
     if callable(f):
-        return f
+        return lambda x: _per_time(f(x), len(x.v))
     named = {
         "Q": lambda x: x.Q,
         "R": lambda x: x.R,
@@ -145,6 +146,13 @@ def _function(problem, f):
         "mean_risk": lambda x: unchecked_risk(problem, mean_worker(x))[..., 0],
     }
     return named[one_of(f, KEPT, "f, unless it is a function of Overlaps,")]
+
+
+def _per_time(values, times):
+    values = reals(values, "what f makes")
+    if values.shape[:1] != (times,):
+        raise ValueError(f"f makes an array of {times} states, one row each, got {values.shape}")
+    return values
 
 
 def fluctuations(

@@ -15,7 +15,7 @@ from ..problem import Problem
 from ..states import Overlaps, field_covariance
 from .diffusion import check_random_rows, nodes
 from .plateau import grown
-from .symmetry import symmetric
+from .symmetry import check_order_exists, symmetric
 
 GROWN = 8.0  # by exp(-2 GROWN), 1e-7, is later noise outgrown
 
@@ -62,11 +62,7 @@ def noise_to_come(problem: Problem, x0: Overlaps, alpha: ArrayLike) -> Any:
     """
     alpha = reals(alpha, "alpha", least=0)
     path, both = grown(problem, x0, GROWN)
-    if x0.v.shape[-1] != problem.M:
-        raise ValueError(
-            f"an order of the units needs as many students as teacher units, got K="
-            f"{x0.v.shape[-1]} and M={problem.M}"
-        )
+    check_order_exists(x0.v.shape[-1], problem.M)
     end = path.t[-1]
     grid = end * np.linspace(0, 1, 97) ** 2  # dense at first, where the noise is largest
     states = path.sol(grid)

@@ -262,7 +262,8 @@ def _newton(mismatch, jacobian, y, basis):
 def _range(coordinates, projection):
     """Return an orthonormal basis (n, k) of what a projection of Overlaps leaves as it is."""
     unit = np.eye(coordinates.size)
-    images = coordinates.pack(projection(Overlaps(*coordinates.unpack(unit, v0=0.0))))
+    states = Overlaps(*coordinates.unpack(unit, v0=0.0))
+    images = coordinates.pack(mixed(projection, states))
     if not np.allclose(images @ images, images, rtol=0, atol=1e-9):
         raise ValueError("`within` is no projection: applied twice it differs from applied once")
     vectors, sizes, _ = np.linalg.svd(images.T)

@@ -107,11 +107,7 @@ def specialisation(x: Overlaps, order: ArrayLike | None = None) -> Annotated[np.
     """
     check_state(x)
     *lead, K, M = x.R.shape
-    if K != M or K < 2:
-        raise ValueError(
-            f"an order of the units needs as many students as teacher units, two or more, got K={K}"
-            f" and M={M}: asymmetry() is for any number"
-        )
+    check_order_exists(K, M)
     order = np.arange(K) if order is None else orders(order, K)
     try:
         order = np.broadcast_to(order, (*lead, K))
@@ -121,3 +117,12 @@ def specialisation(x: Overlaps, order: ArrayLike | None = None) -> Annotated[np.
         ) from error
     own = np.take_along_axis(x.R, order[..., None], -1).sum((-2, -1))
     return own - (x.R.sum((-2, -1)) - own) / (K - 1)
+
+
+def check_order_exists(K, M):
+    """Refuse numbers of students and teacher units between which there is no order."""
+    if K != M or K < 2:
+        raise ValueError(
+            f"an order of the units needs as many students as teacher units, two or more, got K={K}"
+            f" and M={M}: asymmetry() is for any number"
+        )
