@@ -69,7 +69,7 @@ def test_blocks_with_their_reductions_are_sgd_on_the_embedded_samples(monkeypatc
     draw = markov._draw
     monkeypatch.setattr(markov, "_draw", lambda *args: drawn.append(draw(*args)) or drawn[-1])
     engine = gd.chain(N=N, runs=runs, seed=3)
-    state, source = engine.begin(PROBLEM, start(), 0.0, 0)
+    state, source = engine.begin(PROBLEM, start(), 0.0, [])
     block = len(markov._coordinates(P, 2, 2, PROBLEM.batch, N)) - 1
     basis = np.linalg.qr(np.random.default_rng(5).standard_normal((N, N)))[0]
     ends = [block, 2 * block, 3 * block - 1]  # the last stands within a block

@@ -20,7 +20,7 @@ FIVE_SIGMA = 5.7e-7
 def plain(N, runs, seed=0):
     """SGD as `Problem` writes it, on all coordinates of all samples."""
 
-    def begin(problem, x0, start, still):
+    def begin(problem, x0, start, rows):
         w = gd.lift(problem, x0, N)
         repeated = (np.repeat(a[None], runs, 0) for a in (w.W, w.v, w.W_star))
         return gd.Weights(*repeated), np.random.default_rng(seed)

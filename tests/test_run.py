@@ -144,7 +144,7 @@ def test_long_schedules_are_laid_out_quickly():
     """Averaging after every step is a common schedule: 10 000 rounds beside 500 times."""
     rounds = [(0.001, A)] * 10_000
 
-    def begin(problem, x0, start, still):
+    def begin(problem, x0, start, rows):
         return gd.Overlaps(x0.Q[None], x0.R[None], x0.v[None]), None
 
     def advance(problem, x, source, now, times):
@@ -521,7 +521,7 @@ def test_the_progress_bar_appears_after_two_seconds_on_a_terminal_alone():
         problem = gd.Problem(activation=gd.erf, v_star=[1], T=[[1]])
         x = gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1])
 
-        def begin(problem, x0, start, still):
+        def begin(problem, x0, start, rows):
             return gd.Overlaps(x0.Q[None], x0.R[None], x0.v[None]), None
 
         def slow(seconds):

@@ -227,7 +227,7 @@ def test_streams_are_distinct_and_uncorrelated_and_normal():
     problem = replace(ONE, batch=1)
     x0 = gd.random_start(problem, workers=8, students=1, N=50, seed=1)
     engine = gd.sgd(N=50, runs=256, seed=0)
-    w, source = engine.begin(problem, x0, 0.0, 0)
+    w, source = engine.begin(problem, x0, 0.0, [])
     assert len({state.numpy().tobytes() for state in source.states}) == 256 * 8
     L, steps = 8 * 6, 128  # the first runs
     blocks = simulation._draws(
@@ -419,7 +419,7 @@ def test_a_start_that_does_not_fit_is_refused(case, values):
 def test_more_workers_than_seeds_tell_apart_are_refused():
     w = gd.Weights(np.zeros((4097, 1, 2)), np.ones((4097, 1)), np.ones((1, 2)))
     with pytest.raises(ValueError, match="at most 4096 workers, x0 has 4097"):
-        gd.sgd(N=2).begin(ONE, w, 0.0, 0)
+        gd.sgd(N=2).begin(ONE, w, 0.0, [])
 
 
 def test_without_torch_the_refusal_says_how_to_install_it(monkeypatch):

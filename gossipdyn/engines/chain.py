@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from ..checks import whole
+from ..gossip.mix import with_rows
 from ..labels import has_axis, made, with_runs
 from ..starts import MARGIN, check_dimension, factor
 from ..states import Weights
@@ -151,24 +152,24 @@ class _Tile:
     samples: list | None = None
 
 
-def _begin(problem, x0, start, still, *, N, runs, seed):
+def _begin(problem, x0, start, rows, *, N, runs, seed):
     if has_axis(x0, "input"):
         raise ValueError("chain starts from Overlaps; gossipdyn.overlaps(w) makes them of Weights")
+    x0, still = with_runs(with_rows(x0, rows)), len(rows)
     P, K, M = x0.R.shape[-3:]
     check_dimension(N, P * K + M, "chain")
-    x0 = with_runs(x0)
     if len(x0) not in (1, runs):
         raise ValueError(
             f"x0 has a leading axis of {len(x0)} runs, the engine runs={runs}: make them equal"
         )
     few = factor(problem, x0, N)
     W = few.W.reshape(len(few), P * K, -1)
-    rows = np.concatenate([few.W_star, W], axis=1)  # the teacher first: it stays where it is
+    every = np.concatenate([few.W_star, W], axis=1)  # the teacher first: it stays where it is
     P = P - still
-    rows = pivoted(_runs_last(rows), [M, M + P * K, M + (P + still) * K])
-    rows = np.moveaxis(rows, -1, 0)
-    W_star = np.where(np.arange(rows.shape[-1]) < M, rows[:, :M], 0)
-    W = rows[:, M:].reshape(len(rows), P + still, K, -1)
+    every = pivoted(_runs_last(every), [M, M + P * K, M + (P + still) * K])
+    every = np.moveaxis(every, -1, 0)
+    W_star = np.where(np.arange(every.shape[-1]) < M, every[:, :M], 0)
+    W = every[:, M:].reshape(len(every), P + still, K, -1)
     W, v, W_star = (np.broadcast_to(a, (runs, *a.shape[1:])) for a in (W, x0.v, W_star))
     lanes = np.random.SeedSequence(seed).spawn(-(-runs // LANE))
     width = P * K * _coordinates(P, K, M, problem.batch, N)[-1]

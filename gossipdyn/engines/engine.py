@@ -17,10 +17,10 @@ class Engine:
     ----------
     name, options : what to call, and with what, to get this engine again.
     N : steps per unit of alpha; None for continuous time.
-    begin : (problem, x0, start, still) -> (state, source). x0 is a state with or without a leading
-        axis of runs, at alpha = start; the state has one. Its last `still` workers are rows that a
-        round keeps beside the workers: they stay as they are and get no samples. source is what
-        the engine keeps beside the state, such as random streams.
+    begin : (problem, x0, start, rows) -> (state, source). x0 is a state with or without a leading
+        axis of runs, at alpha = start; the state has one. rows (H, P) are times the workers what
+        rounds keep beside them, as further workers after the P of x0: they stay as they are and
+        get no samples. source is what the engine keeps beside the state, such as random streams.
     advance : (problem, state, source, now, times) -> an iterator of (state, source) at `times`,
         which ascend from `now`: in alpha for continuous time, else in steps since the start. It is
         pure: what it is given it leaves as it is, and the last pair is what to go on from. The
@@ -39,7 +39,7 @@ class Engine:
         if len(signature(self.begin).parameters) == 2:
             warnings.warn(
                 f"the engine {self.name!r} is made for version 0.1: its begin takes (problem, x0, "
-                "start, still) now, and its advance yields (state, source)",
+                "start, rows) now, and its advance yields (state, source)",
                 DeprecationWarning,
                 stacklevel=3,
             )
@@ -47,11 +47,11 @@ class Engine:
             object.__setattr__(self, "advance", partial(_advance_of_old, self.advance))
 
 
-def _begin_of_old(begin, problem, x0, start, still):
-    if still:
+def _begin_of_old(begin, problem, x0, start, rows):
+    if len(rows):
         raise ValueError(
             "an engine whose begin takes (problem, x0) alone knows no rows that stay, a round of "
-            f"the schedule asks for {still}: let it take (problem, x0, start, still)"
+            f"the schedule asks for {len(rows)}: let it take (problem, x0, start, rows)"
         )
     return begin(problem, x0)
 

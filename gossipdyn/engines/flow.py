@@ -13,6 +13,7 @@ from ..checks import check_mixing
 from ..coordinates import Coordinates, banded_jacobian
 from ..equal_units import first_by_overlaps
 from ..equations import State, check_coupling, unchecked_rate
+from ..gossip.mix import with_rows
 from ..labels import has_axis, made, with_runs, workers
 from ..states import Overlaps
 from .divergence import LARGEST_RISK, Diverged, watch
@@ -48,14 +49,14 @@ def flow(rtol=1e-8, atol=None, coupling=None):
     return Engine("flow", options, None, begin, advance)
 
 
-def _begin(problem, x0, start, still, *, coupling):
+def _begin(problem, x0, start, rows, *, coupling):
     if has_axis(x0, "input"):
         raise ValueError(
             f"flow starts from Overlaps, got {type(x0).__name__}: gossipdyn.overlaps(w) makes them"
         )
     if coupling is not None:
-        check_mixing(coupling[1], workers(x0) - still)
-    return with_runs(x0), still
+        check_mixing(coupling[1], workers(x0))
+    return with_runs(with_rows(x0, rows)), len(rows)
 
 
 def _advance(problem, x, still, now, times, *, rtol, atol, coupling):

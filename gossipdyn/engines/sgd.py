@@ -15,6 +15,7 @@ import torch
 
 from ..checks import apart, whole
 from ..equal_units import first_by_weights
+from ..gossip.mix import with_rows
 from ..labels import has_axis, with_runs, workers
 from ..starts import check_dimension, lift
 from ..states import Weights
@@ -122,10 +123,10 @@ def _check_twins(f):
             )
 
 
-def _begin(problem, x0, start, still, *, N, runs, seed, device, dtype):
+def _begin(problem, x0, start, rows, *, N, runs, seed, device, dtype):
     """The start as Weights of tensors with a leading axis of runs, and what goes with it."""
     _check_twins(problem.activation)
-    P, lead = workers(x0) - still, x0.runs
+    P, lead = workers(x0), x0.runs
     if lead not in ((), (runs,)):
         raise ValueError(
             f"x0 has leading axes {lead}, sgd was told runs={runs}: give both the same number, or "
@@ -134,13 +135,14 @@ def _begin(problem, x0, start, still, *, N, runs, seed, device, dtype):
     if P > MOST_WORKERS:
         raise ValueError(f"sgd takes at most {MOST_WORKERS} workers, x0 has {P}")
     if not has_axis(x0, "input"):
-        *_, everyone, K, M = x0.R.shape
-        check_dimension(N, everyone * K + M, "sgd")
+        K, M = x0.R.shape[-2:]
+        check_dimension(N, (P + len(rows)) * K + M, "sgd")
         x0 = lift(problem, x0, N, seed)
     if x0.W.shape[-1] != N or x0.N != N:
         raise ValueError(
             f"the weights have {x0.W.shape[-1]} inputs, sgd was told N={N}: give both alike"
         )
+    x0 = with_rows(x0, rows)
     W, v, W_star = (
         torch.from_numpy(a.copy()).to(device, kind)
         # a rounded teacher would not have the overlaps T that risks are computed with
@@ -151,7 +153,7 @@ def _begin(problem, x0, start, still, *, N, runs, seed, device, dtype):
         )
     )
     w = with_runs(Weights(W, v, W_star), runs)
-    return w, _source(problem, w, start, still, seed)
+    return w, _source(problem, w, start, len(rows), seed)
 
 
 class _Source(NamedTuple):

@@ -116,6 +116,13 @@ def apply_mixing(A, state):
     return replace(state, **mixed)
 
 
+def with_rows(state, starts):
+    """The state with further rows after its workers: `starts` (H, P) times the workers."""
+    if not len(starts):
+        return state
+    return apply_mixing(np.concatenate([np.eye(workers(state)), starts]), state)
+
+
 def apply_to_rows(G, state):
     """The state whose rows (p, k) are G times the old ones: Q <- G Q G^T, R <- G R, W <- G W.
 

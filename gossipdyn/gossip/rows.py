@@ -118,12 +118,6 @@ def hidden_rows(rounds, P):
     return hidden
 
 
-def beside(hidden, state):
-    """The state with its hidden rows as further workers, after its own."""
-    P = workers(state)
-    return apply_mixing(np.concatenate([np.eye(P), *hidden.values()]), state) if hidden else state
-
-
 def carried(A, hidden, P):
     """The round A, checked, on the P workers and all hidden rows: a matrix, or a callable."""
     if not hidden or A is None:

@@ -3,12 +3,13 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 from tqdm import tqdm
 
 from ..checks import flag, number, reals
 from ..engines.engine import Engine
 from ..gossip.mix import mixed
-from ..gossip.rows import beside, carried, hidden_rows
+from ..gossip.rows import carried, hidden_rows
 from ..labels import as_numpy, check_kind, has_axis, workers
 from ..problem import check_problem
 from ..states import check_overlaps, overlaps
@@ -64,7 +65,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     rounds, start = schedule(rounds, P), number(start, "start, the alpha of x0,")
     ends = flag(ends, "ends")
     hidden = hidden_rows(rounds, P)
-    still = sum(map(len, hidden.values()))
+    starts = np.concatenate([np.empty((0, P)), *hidden.values()])
     legs = plan(rounds, record, ends, start, engine.N)
     asked = {
         "x0": x0,
@@ -83,7 +84,7 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
         checkpoint = Checkpoint(checkpoint, of_run, rounds)
         done = checkpoint.resumed()
     if done is None:
-        first, (state, source) = 0, engine.begin(problem, beside(hidden, x0), start, still)
+        first, (state, source) = 0, engine.begin(problem, x0, start, starts)
         ledger.write(state, start)
         ledger.check()
     else:
