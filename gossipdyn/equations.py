@@ -12,21 +12,58 @@ Workers draw their own samples, so overlaps between different workers have no no
 for the second layer; the equations of several workers are derived in the book.
 """
 
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .checks import check_mixing, number, reals, whole
 from .gossip.mix import apply_mixing, warn_of_drift
+from .problem import Problem
 from .states import Overlaps, check_fit, check_overlaps, field_covariance
 
 
-def risk(problem, x):
-    """Generalisation error of each worker, half the mean squared distance to the clean teacher.
+def risk(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "... P"]:
+    """Compute the generalisation error of each worker, from the overlaps.
 
-    eps_g = < (phi - teacher)^2 > / 2 on fresh inputs, without label noise. x: Overlaps. Returns
-    (..., P). Raises ValueError for overlaps that no weights have. Chapter `teacher_student`,
-    equation :eq:`eq-risk`; Saad & Solla (1995).
+    It is half the mean squared distance to the teacher without label noise, on fresh inputs:
+    eps_g = < (phi - teacher)^2 > / 2.
+
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+
+    Returns
+    -------
+    (..., P) array
+        The generalisation error of each worker.
+
+    Raises
+    ------
+    ValueError
+        If no weights have the overlaps x.
+
+    See Also
+    --------
+    mean_risk : The error of the network of the mean weights.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-risk`; Saad and Solla (1995).
+
+    Examples
+    --------
+    One erf unit with no overlap with its teacher has the error 1/3, a perfect one has none:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(1), T=np.eye(1))
+    >>> blind = gd.Overlaps.single(Q=np.eye(1), R=np.zeros((1, 1)), v=np.ones(1))
+    >>> print(gd.risk(problem, blind).round(6))
+    [0.333333]
+    >>> print(gd.risk(problem, gd.perfect(problem)).round(6))
+    [0.]
     """
     check_overlaps(problem, x)
     return unchecked_risk(problem, x)
@@ -42,26 +79,82 @@ def local(problem, x, *want, alpha=0.0):
     return problem.local(field_covariance(problem.T, x), x.v, problem.rates(alpha), want)
 
 
-def mean_risk(problem, x):
-    """Generalisation error of the network whose weights are the workers' mean: (...).
+def mean_risk(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "..."]:
+    """Compute the generalisation error of the network whose weights are the workers' mean.
 
-    x: Overlaps. Raises ValueError for overlaps that no weights have.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+
+    Returns
+    -------
+    (...) array
+        The generalisation error.
+
+    Raises
+    ------
+    ValueError
+        If no weights have the overlaps x.
+
+    See Also
+    --------
+    risk : The error of each worker.
+
+    References
+    ----------
+    Chapter :doc:`gossip_square`, equation :eq:`eq-risk`.
+
+    Examples
+    --------
+    The mean of two perfect workers is perfect only if their units stand in one order:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> for orders in [(0, 1), (0, 1)], [(0, 1), (1, 0)]:
+    ...     print(f"{gd.mean_risk(problem, gd.perfect(problem, orders=orders)):.2f}")
+    0.00
+    0.02
     """
     check_overlaps(problem, x)
     return unchecked_risk(problem, mean_worker(x))[..., 0]
 
 
-def interpolation(problem, x, p, q, t):
-    """Generalisation error along the straight line between the weights of two workers.
+def interpolation(
+    problem: Problem, x: Overlaps, p: int, q: int, t: ArrayLike
+) -> Annotated[np.ndarray, "... times"]:
+    """Compute the generalisation error along the straight line between the weights of two workers.
 
-    Of the network with first layers (1 - t) W^p + t W^q and second layers (1 - t) v^p + t v^q,
-    exact from the overlaps. What it rises to above the line between its ends is the loss barrier
-    of linear mode connectivity.
+    The network at the part t of the line has the first layers (1 - t) W^p + t W^q and the second
+    layers (1 - t) v^p + t v^q. Its error is exact from the overlaps.
 
-    x : Overlaps (..., P, K, ...). p, q : numbers of the workers. t : a number, or (times,) of them;
-    0 is worker p, 1 is worker q, others lie beyond. Returns (...) for a number, (..., times) else.
-    Raises ValueError for workers that x does not have, and what risk() refuses. Chapter
-    `one_round`, equation :eq:`eq-interpolation`; Frankle et al. (2020) for the barrier.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+    p, q : int
+        Numbers of the two workers.
+    t : float or (times,) array
+        Parts of the line: 0 is worker p, 1 is worker q, and others lie beyond.
+
+    Returns
+    -------
+    (...) or (..., times) array
+        The error, with a last axis if t has one. What it rises to above the straight line between
+        its ends is the loss barrier of linear mode connectivity.
+
+    Raises
+    ------
+    ValueError
+        If x does not have the workers, or if risk() refuses an argument.
+
+    References
+    ----------
+    Chapter :doc:`one_round`, equation :eq:`eq-interpolation`; Frankle et al. (2020) for the
+    barrier.
     """
     check_overlaps(problem, x)
     t = reals(t, "t")
@@ -89,33 +182,95 @@ def mean_worker(x):
     return apply_mixing(np.full((1, P), 1 / P), x)
 
 
-def drift(problem, x, alpha=0.0):
-    """U (..., P, K, K) and V (..., P, K, M): the mean change of weight rows, U W + V W*.
+def drift(
+    problem: Problem, x: Overlaps, alpha: float = 0.0
+) -> tuple[Annotated[np.ndarray, "... P K K"], Annotated[np.ndarray, "... P K M"]]:
+    """Compute the mean change of the weight rows, ``U W + V W*``.
 
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+    alpha : float, optional
+        The time, for a problem whose learning rates change.
+
+    Returns
+    -------
+    U : (..., P, K, K) array
+        How much of the student rows enters, with weight decay.
+    V : (..., P, K, M) array
+        How much of the teacher rows enters.
+
+    Notes
+    -----
     By Stein's lemma -eta v_k <g'(lambda_k) e x> is a sum of weight rows: row a with weight
-    c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>. Weight decay is within U. x:
-    Overlaps. alpha: the time, for a problem whose rates change. Equation :eq:`eq-drift`.
+    c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>.
+
+    References
+    ----------
+    Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-drift`.
     """
     check_fit(problem, x)
     found = local(problem, x, "U", "V", alpha=alpha)
     return _decayed(problem, found.U, problem.rates(alpha).eta), found.V
 
 
-def noise(problem, x, alpha=0.0):
-    """(..., P, K, K): the growth of a worker's own Q by the scatter of single samples.
+def noise(problem: Problem, x: Overlaps, alpha: float = 0.0) -> Annotated[np.ndarray, "... P K K"]:
+    """Compute the growth of a worker's own Q by the scatter of single samples.
 
-    (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>). x: Overlaps. alpha: the time,
-    for a problem whose rates change. Equation :eq:`eq-noise`.
+    It is (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>).
+
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+    alpha : float, optional
+        The time, for a problem whose learning rates change.
+
+    Returns
+    -------
+    (..., P, K, K) array
+        The rate of growth.
+
+    References
+    ----------
+    Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-noise`.
     """
     check_fit(problem, x)
     return local(problem, x, "noise", alpha=alpha).noise
 
 
-def rate(problem, x, coupling=None, alpha=0.0):
-    """d(Q, R, v)/dalpha, as a record of the shapes of x: the right-hand side of the flow.
+def rate(
+    problem: Problem,
+    x: Overlaps,
+    coupling: tuple[float, ArrayLike] | None = None,
+    alpha: float = 0.0,
+) -> Overlaps:
+    """Compute the right-hand side of the flow, d(Q, R, v)/dalpha.
 
-    x: Overlaps with any leading axes. coupling: (kappa, A), see flow(). alpha: the time, for a
-    problem whose rates change. Equation :eq:`eq-flow`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+    coupling : (kappa, A), optional
+        A pull of the workers towards their neighbours, as in flow().
+    alpha : float, optional
+        The time, for a problem whose learning rates change.
+
+    Returns
+    -------
+    Overlaps
+        The rates, in the shapes of x.
+
+    References
+    ----------
+    Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-flow`.
     """
     check_fit(problem, x)
     if coupling is not None:
@@ -172,7 +327,7 @@ class State(NamedTuple):
     v: np.ndarray
 
 
-def check_coupling(coupling):
+def check_coupling(coupling: Any) -> tuple[float, np.ndarray]:
     try:
         kappa, A = coupling
     except (TypeError, ValueError) as error:

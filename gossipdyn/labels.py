@@ -7,12 +7,13 @@ state of another kind needs no change there: see labelled().
 """
 
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
 from .checks import through_constructor, whole
 
-KINDS: dict[str, type] = {}  # the kinds of state by their names, for files
+KINDS: dict[str, Any] = {}  # the kinds of state by their names, for files
 
 
 def as_numpy(a):
@@ -26,18 +27,29 @@ def _equal(a, b):
     )
 
 
-def labelled(kind):
-    """Make a frozen dataclass of arrays a kind of state. A class decorator.
+def labelled(kind: Any) -> Any:
+    """Make a frozen dataclass of arrays a kind of state; a class decorator.
 
-    The class has a ClassVar `axes`, a dict that names the axes of each array from the last leading
-    axis on, such as {"R": ("worker", "student", "teacher")}, and a method overlaps(problem) that
-    returns the Overlaps of the state. Fields that `axes` does not name go along as they are. The
-    labels are "worker", "student", "teacher", "input" and "mode"; a state with an axis "input"
-    grows with N, so that a Trajectory keeps its overlaps in its place.
+    Parameters
+    ----------
+    kind : type
+        A frozen dataclass with two things besides its arrays. Its ClassVar ``axes`` is a dict that
+        names the axes of each array from the last leading axis on, such as {"R": ("worker",
+        "student", "teacher")}. Its method ``overlaps(problem)`` returns the Overlaps of the state.
+        Fields that ``axes`` does not name go along as they are.
 
-    It gets `worker_axes`, which names the places of the axes that gossip acts on; `runs`, the
-    shape of the leading axes; x[i], len(x) and iteration over the first of them; == by value; and
-    pickles and copies that are checked like any new record.
+    Returns
+    -------
+    type
+        The class, with four things more: ``worker_axes``, which names the places of the axes on
+        which gossip acts; ``runs``, the shape of the leading axes; x[i], len(x) and iteration over
+        the first of them; and comparison by value, with pickles and copies that are checked like
+        any new record.
+
+    Notes
+    -----
+    The labels are "worker", "student", "teacher", "input" and "mode". A state with an axis "input"
+    grows with N, so a Trajectory keeps its overlaps in its place.
     """
     kind.worker_axes = {
         name: places for name, axes in kind.axes.items() if (places := _places(axes, "worker"))

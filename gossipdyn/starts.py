@@ -1,10 +1,11 @@
 """Starts: weights that have given overlaps, and overlaps of random weights."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .checks import flag, number, reals, whole
 from .equal_units import equal_rows
-from .problem import check_problem
+from .problem import Problem, check_problem
 from .states import Overlaps, Weights, _check_gram, check_fit, gram
 
 DEPENDENT = 1e-13  # a remainder below this part of |row| |longest row| is rounding, no direction
@@ -62,14 +63,45 @@ def factor(problem, x, N=None):
     return Weights(W=W, v=x.v, W_star=rows[..., P * K :, :], N=N)
 
 
-def lift(problem, x, N, seed=0):
-    """Weights in N dimensions whose overlaps are exactly x, in random directions.
+def lift(problem: Problem, x: Overlaps, N: int, seed: int = 0) -> Weights:
+    """Make weights in N dimensions that have the overlaps x, in random directions.
 
-    x: Overlaps (P, K, ...), leading axes pass through (all runs share the directions). N: input
-    dimension, an int >= P K + M. Returns Weights. Exact is to rounding of the largest overlap: of
-    rows shorter than 3e-8 of the longest only what lies along longer rows is left. Raises
-    ValueError for overlaps that no weights have and for an N with too little room. Chapter
-    `teacher_student`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through, and all runs share the directions.
+    N : int
+        Input dimension, at least P K + M.
+    seed : int, optional
+        Seed of the directions.
+
+    Returns
+    -------
+    Weights
+        Their overlaps are x up to rounding of the largest overlap. Of rows shorter than 3e-8 of the
+        longest one only what lies along longer rows is left.
+
+    Raises
+    ------
+    ValueError
+        If no weights have the overlaps x, or if N leaves too little room.
+
+    See Also
+    --------
+    overlaps : The way back.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`.
+
+    Examples
+    --------
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> w = gd.lift(problem, gd.perfect(problem), N=50)
+    >>> print(w.W.shape, np.allclose(gd.overlaps(w).R, np.eye(2)))
+    (1, 2, 50) True
     """
     few = factor(problem, x)
     d = few.W.shape[-1]
@@ -103,13 +135,54 @@ def random_factor(rng, shape, rows, columns):
     return L
 
 
-def random_start(problem, workers, students, N, scale=1.0, v=None, shared=False, seed=0, runs=None):
-    """Overlaps of students whose weights are independent N(0, scale^2), at dimension N.
+def random_start(
+    problem: Problem,
+    workers: int,
+    students: int,
+    N: int,
+    scale: float = 1.0,
+    v: ArrayLike | None = None,
+    shared: bool = False,
+    seed: int = 0,
+    runs: int | None = None,
+) -> Overlaps:
+    """Draw the overlaps of students whose weights are independent N(0, scale^2), at dimension N.
 
-    workers, students : P and K. v : (K,) second layer of every worker, ones unless given.
-    shared : whether all workers start from the same weights. runs : None, or the length of a
-    leading axis of independent starts. Returns Overlaps, drawn in their exact law at a cost
-    independent of N. Raises ValueError when N < M or an argument is no count.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    workers, students : int
+        The numbers P and K.
+    N : int
+        Input dimension, at least M.
+    scale : float, optional
+        Standard deviation of the weights.
+    v : (K,) array, optional
+        Second layer of every worker; by default ones.
+    shared : bool, optional
+        Whether all workers start from the same weights.
+    seed : int, optional
+        Seed of the draws.
+    runs : int, optional
+        Length of a leading axis of independent starts; by default there is no such axis.
+
+    Returns
+    -------
+    Overlaps
+        Drawn in their exact law, at a cost independent of N.
+
+    Raises
+    ------
+    ValueError
+        If N is below M, or if an argument is out of its range.
+
+    Examples
+    --------
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2))
+    >>> x0 = gd.random_start(problem, workers=4, students=2, N=1000, runs=10)
+    >>> print(x0.R.shape)
+    (10, 4, 2, 2)
     """
     check_problem(problem)
     workers, students = whole(workers, "workers", 1), whole(students, "students", 1)

@@ -1,9 +1,10 @@
 """States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .checks import COARSE, EXACT, apart, frozen, reals, rounding, whole, within_range
 from .labels import as_numpy, check_kind, labelled
@@ -34,11 +35,6 @@ class Overlaps:
         If the shapes do not fit, if an argument is no array of finite real numbers (booleans and
         masked entries are none), or if Q is not symmetric.
 
-    See Also
-    --------
-    Weights : The weights themselves.
-    overlaps : The overlaps of weights.
-
     Notes
     -----
     Arrays become float64 and read-only. If mirrored places of a float32 Q differ by its rounding
@@ -63,6 +59,7 @@ class Overlaps:
     Q: np.ndarray
     R: np.ndarray
     v: np.ndarray
+    runs: ClassVar[tuple[int, ...]]  # labelled() makes it
     axes: ClassVar = {
         "Q": ("worker", "student", "worker", "student"),
         "R": ("worker", "student", "teacher"),
@@ -96,8 +93,34 @@ class Overlaps:
             object.__setattr__(self, name, array)
 
     @classmethod
-    def single(cls, Q, R, v):
-        """Overlaps of one worker (P = 1): Q (K, K), R (K, M), v (K,)."""
+    def single(cls, Q: ArrayLike, R: ArrayLike, v: ArrayLike) -> Self:
+        """Make the overlaps of one worker, P = 1.
+
+        Parameters
+        ----------
+        Q : (K, K) array
+            Student-student overlaps.
+        R : (K, M) array
+            Student-teacher overlaps.
+        v : (K,) array
+            Second layer.
+
+        Returns
+        -------
+        Overlaps
+            The state, with a worker axis of length one.
+
+        Raises
+        ------
+        ValueError
+            If the shapes do not fit, or if Overlaps refuses the arrays.
+
+        Examples
+        --------
+        >>> x = gd.Overlaps.single(Q=0.25 * np.eye(2), R=np.zeros((2, 3)), v=np.ones(2))
+        >>> print(x.Q.shape, x.R.shape)
+        (1, 2, 1, 2) (1, 2, 3)
+        """
         Q, R, v = (reals(a, name) for a, name in zip((Q, R, v), "QRv", strict=True))
         if v.ndim != 1 or R.ndim != 2 or R.shape[0] != v.size or Q.shape != 2 * v.shape:
             raise ValueError(
@@ -106,28 +129,48 @@ class Overlaps:
             )
         return cls(Q=Q[None, :, None, :], R=R[None], v=v[None])
 
-    def overlaps(self, problem=None):
-        """The state itself."""
+    def overlaps(self, problem: Problem | None = None) -> Self:
+        """Return the state itself."""
         return self
 
 
 @labelled
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """The weights themselves.
+    """The weights of P workers and of their teacher.
+
+    A leading axis counts runs: w[i] is run number i.
 
     Attributes
     ----------
-    W : (..., P, K, n) first layers of the workers.
-    v : (..., P, K) second layers.
-    W_star : (..., M, n) first layer of the teacher, with the same leading axes.
-    N : number of inputs, n unless given. Overlaps are products of rows divided by N. The chain
-        holds the rows of R^N in the few coordinates n in which they are not zero.
+    W : (..., P, K, N) array
+        First layers of the workers. The chain holds the rows of R^N in the few coordinates in which
+        they are not zero: the last axis of its W and W_star is then shorter than N.
+    v : (..., P, K) array
+        Second layers.
+    W_star : (..., M, N) array
+        First layer of the teacher, with the same leading axes.
+    N : int
+        Number of inputs, by which products of rows are divided to give overlaps; by default the
+        length of the last axis.
 
-    A leading axis counts runs: w[i] is run number i. Arrays are NumPy's, float32 or float64 and
-    read-only (whatever else is real becomes float64), or all three are torch tensors, float32 or
-    float64, on one device. Raises ValueError for shapes that do not fit, for tensors of other
-    types, and for what is no array of finite real numbers.
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, if a tensor has another type, or if an argument is no array of
+        finite real numbers.
+
+    Notes
+    -----
+    Arrays are those of NumPy, float32 or float64 and read-only (whatever else is real becomes
+    float64), or all three are torch tensors, float32 or float64, on one device.
+
+    Examples
+    --------
+    >>> w = gd.Weights(W=np.ones((1, 2, 50)), v=np.ones((1, 2)), W_star=np.ones((3, 50)))
+    >>> print(gd.overlaps(w).R[0])
+    [[1. 1. 1.]
+     [1. 1. 1.]]
     """
 
     W: np.ndarray
@@ -161,8 +204,8 @@ class Weights:
         N = W[-1] if self.N is None else whole(self.N, "N, the number of inputs,", 1)
         object.__setattr__(self, "N", N)
 
-    def overlaps(self, problem=None):
-        """The Overlaps of these weights, summed in float64: see gossipdyn.overlaps."""
+    def overlaps(self, problem: Problem | None = None) -> Overlaps:
+        """Compute the Overlaps of these weights, summed in float64, as overlaps(w) does."""
         if problem is not None:
             check_teacher(problem, self)
         W, v, W_star = (
@@ -197,13 +240,40 @@ def _check_tensors(given):
 
 
 def overlaps(state: Any, problem: Problem | None = None) -> Overlaps:
-    """The overlaps of a state, accumulated in float64: the vertical arrow of the drawing.
+    """Compute the overlaps of a state, summed in float64.
 
-    state: Weights (leading axes pass through; torch tensors on any device are read), or any other
-    state: Overlaps are their own. problem: where given, its teacher must be that of the weights.
-    Returns Overlaps. They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...)
-    does. Raises ValueError for what is no state. Chapter `teacher_student`, equation
-    :eq:`eq-overlaps`.
+    Parameters
+    ----------
+    state : Weights
+        Weights; leading axes pass through, and torch tensors on any device are read. Any other kind
+        of state has overlaps too, and those of Overlaps are themselves.
+    problem : Problem, optional
+        If it is given, its teacher must be that of the weights.
+
+    Returns
+    -------
+    Overlaps
+        They do not hold the teacher's own overlaps T: Problem.from_weights(w, ...) does.
+
+    Raises
+    ------
+    ValueError
+        If the argument is no state, or if the teacher is not that of the problem.
+
+    See Also
+    --------
+    lift : The way back, to weights in random directions.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-overlaps`.
+
+    Examples
+    --------
+    >>> w = gd.Weights(W=2 * np.ones((1, 1, 10)), v=np.ones((1, 1)), W_star=np.ones((1, 10)))
+    >>> x = gd.overlaps(w)
+    >>> print(x.Q.item(), x.R.item())
+    4.0 2.0
     """
     check_kind(state, "overlaps are taken of")
     if problem is not None:
@@ -289,10 +359,29 @@ def _check_gram(G):
         )
 
 
-def cosines(problem, x):
-    """What one looks at: (..., P, K, P, K) and (..., P, K, M), the cosines behind Q and R.
+def cosines(
+    problem: Problem, x: Overlaps
+) -> tuple[Annotated[np.ndarray, "... P K P K"], Annotated[np.ndarray, "... P K M"]]:
+    """Compute the cosines behind Q and R: overlaps with the lengths divided out.
 
-    A zero row has cosine 0 with everything. Chapter `teacher_student`, equation :eq:`eq-cosines`.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State; leading axes pass through.
+
+    Returns
+    -------
+    student : (..., P, K, P, K) array
+        Cosines between the rows of students.
+    teacher : (..., P, K, M) array
+        Cosines between the rows of students and of the teacher. A row of zeros has cosine 0 with
+        everything.
+
+    References
+    ----------
+    Chapter :doc:`teacher_student`, equation :eq:`eq-cosines`.
     """
     check_fit(problem, x)
     student = np.sqrt(np.einsum("...pkpk->...pk", x.Q))

@@ -9,24 +9,38 @@ import pytest
 
 import gossipdyn as gd
 
+WITHOUT = {  # what needs matplotlib or torch
+    "gossipdyn.engines.blocks",
+    "gossipdyn.engines.samples",
+    "gossipdyn.engines.sgd",
+    "gossipdyn.figures",
+}
 MODULES = [
-    name
-    for _, name, _ in pkgutil.walk_packages(gd.__path__, "gossipdyn.")
-    if not name.endswith((".figures", ".sgd"))  # they need matplotlib and torch
+    name for _, name, _ in pkgutil.walk_packages(gd.__path__, "gossipdyn.") if name not in WITHOUT
 ]
 IN_WIDE_USE = [
     "Overlaps",
     "Problem",
+    "Weights",
     "bootstrap",
+    "chain",
     "diagnose",
     "escape",
+    "flow",
     "largest_stable_eta",
+    "lift",
     "matched",
+    "mean_risk",
+    "mix",
     "noise_floor",
+    "overlaps",
     "perfect",
     "phases",
     "proportion",
+    "random_start",
     "ring",
+    "risk",
+    "run",
     "setbacks",
     "spectral_gap",
     "sweep",

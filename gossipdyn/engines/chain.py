@@ -18,9 +18,10 @@ import numpy as np
 from ..checks import whole
 from ..gossip.mix import with_rows
 from ..labels import has_axis, made, with_runs
-from ..starts import MARGIN, check_dimension, factor
+from ..starts import check_dimension, factor
 from ..states import Weights
 from .engine import GRID, Engine
+from .reflections import pivoted, reduced
 
 LANE = 128  # runs that share their random streams, always drawn together
 CACHE = 2**19  # numbers in the rows of the lanes that are computed together, about
@@ -59,74 +60,56 @@ def step(problem, N, W, v, teacher, z, zeta, rates=None):
     return W_new, v
 
 
-def reduced(rows, n=None):
-    """Rows (rows, c, runs) turned so that the first n of them fill n coordinates; n: all of them.
+def chain(N: int = 100, runs: int = 4096, seed: int = 0) -> Engine:
+    """Make the engine that has the law of SGD at input dimension N, at a cost independent of N.
 
-    A Householder sweep over rows, which need not be independent. No choice in it hangs on
-    rounding: a sign is decided with a margin, and runs in which a row adds little to those before
-    it, so that its direction is not known well, are swept again by pivoted(). Every reflection
-    acts on every row by the same arithmetic, so that equal rows stay equal to the last bit.
-    """
-    n = len(rows) if n is None else n
-    given, rows = rows, rows.copy()
-    least = INDEPENDENT * np.einsum("jcr,jcr->jr", rows[:n], rows[:n]).max(0)
-    clear = np.ones(least.shape, dtype=bool)
-    for i in range(n):
-        u = rows[i, i:].copy()
-        square = np.einsum("cr,cr->r", u, u)
-        clear &= square >= least
-        _reflect(rows[:, i:], u, square)
-    if not clear.all():
-        rows[..., ~clear] = pivoted(given[..., ~clear], [n])
-    return rows
+    Parameters
+    ----------
+    N : int, optional
+        Input dimension, at least P K + M.
+    runs : int, optional
+        Number of independent runs, all from x0, or from the states along the leading axis of x0,
+        which then has this length.
+    seed : int, optional
+        Seed of the samples. Run r sees the same samples whatever ``runs``, the recorded times and
+        the schedule are.
 
+    Returns
+    -------
+    Engine
+        An engine for run(), which starts from Overlaps.
 
-def pivoted(rows, groups):
-    """What reduced() does, at any rank: the first groups[0] rows fill as many coordinates.
+    Raises
+    ------
+    ValueError
+        If an argument is no such number. run() raises it for an N that leaves too little room, and
+        for a start that does not fit.
 
-    So do the first groups[1], and so on; rows behind the last group are turned along. Within a
-    group comes next the first row whose squared remainder is at least MARGIN of the largest one.
-    """
-    rows = rows.copy()
-    done = np.zeros((groups[-1], rows.shape[-1]), dtype=bool)
-    for i in range(groups[-1]):
-        part = rows[: next(end for end in groups if i < end), i:]
-        rest = np.where(done[: len(part)], -1, np.einsum("jcr,jcr->jr", part, part))
-        pivot = (rest >= MARGIN * rest.max(0)).argmax(0)[None]
-        u = np.take_along_axis(part, pivot[None], 0)[0]
-        _reflect(rows[:, i:], u, np.take_along_axis(rest, pivot, 0)[0])
-        np.put_along_axis(done, pivot, True, 0)
-    return rows
+    See Also
+    --------
+    sgd : SGD itself, on weights.
+    flow : The limit N -> infinity.
 
-
-def _reflect(rows, u, square):
-    """Turn u (c, runs), whose square is given, into the first of the coordinates of all rows."""
-    length = np.sqrt(square)
-    u[0] += np.where(u[0] > -MARGIN * length, length, -length)
-    half = length * np.abs(u[0])  # half the square of the new u
-    inverse = np.divide(1, half, out=np.zeros_like(half), where=half > TINY)
-    along = np.einsum("cr,jcr->jr", u, rows)
-    along *= inverse
-    rows -= along[:, None] * u
-
-
-INDEPENDENT = 2.9e-7  # squared remainder of a row, in units of the longest, that makes it clear
-TINY = 4 * np.finfo(float).tiny  # a row whose square lies below is zero, its inverse no number
-
-
-def chain(N=100, runs=4096, seed=0):
-    """The engine that has the law of SGD at input dimension N, at a cost independent of N.
-
-    N : input dimension, at least P K + M. runs : independent runs, all from x0 (or from the
-    states along the leading axis of x0, which then has this length). seed : a whole number; run r
-    sees the same samples whatever runs, the recorded times and the schedule are.
-
-    The same seed gives the same runs on any machine, to 1e-9 up to alpha=2; later rounding grows
+    Notes
+    -----
+    The same seed gives the same runs on any machine, to 1e-9 up to alpha = 2; later, rounding grows
     with the escape. A start is taken to rounding of its largest overlap, as by lift(): of students
     shorter than 3e-8 of the teacher only the overlaps with it are kept. Between steps the state is
     Weights of few coordinates, so that mixing and any callable on states act on it as on weights.
-    Raises ValueError for arguments that are no such numbers; run() raises it for an N that leaves
-    too little room and for a start that does not fit.
+
+    References
+    ----------
+    Chapter :doc:`theory_meets_simulation`, equation :eq:`eq-chain`; derived in the book.
+
+    Examples
+    --------
+    Runs scatter around the flow, the less the larger N is:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(1), T=np.eye(1), eta=0.5)
+    >>> x0 = gd.Overlaps.single(Q=np.eye(1), R=[[0.1]], v=np.ones(1))
+    >>> small, large = (gd.run(gd.chain(N=N, runs=100), problem, x0, 1.0) for N in (10, 1000))
+    >>> print(small.Q.shape, bool(large.std("R")[-1, 0, 0, 0] < small.std("R")[-1, 0, 0, 0]))
+    (100, 2, 1, 1, 1, 1) True
     """
     options = {"N": N, "runs": runs, "seed": seed}
     for (name, value), least in zip(options.items(), (1, 1, 0), strict=True):

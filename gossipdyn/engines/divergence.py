@@ -9,7 +9,13 @@ LARGEST_RISK = 1e6  # beyond it a run has diverged
 
 
 class Diverged(ValueError):
-    """The risk left every bound. `.trajectory` holds what was computed before."""
+    """A risk left every bound.
+
+    Attributes
+    ----------
+    trajectory : Trajectory or None
+        What was computed before.
+    """
 
     trajectory = None
 

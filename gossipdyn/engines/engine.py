@@ -15,17 +15,23 @@ class Engine:
 
     Attributes
     ----------
-    name, options : what to call, and with what, to get this engine again.
-    N : steps per unit of alpha; None for continuous time.
-    begin : (problem, x0, start, rows) -> (state, source). x0 is a state with or without a leading
-        axis of runs, at alpha = start; the state has one. rows (H, P) are times the workers what
-        rounds keep beside them, as further workers after the P of x0: they stay as they are and
-        get no samples. source is what the engine keeps beside the state, such as random streams.
-    advance : (problem, state, source, now, times) -> an iterator of (state, source) at `times`,
-        which ascend from `now`: in alpha for continuous time, else in steps since the start. It is
-        pure: what it is given it leaves as it is, and the last pair is what to go on from. The
+    name, options : str, dict
+        What to call, and with what, to get this engine again.
+    N : int or None
+        Steps per unit of alpha; None for continuous time.
+    begin : callable
+        Function (problem, x0, start, rows) -> (state, source). x0 is a state at alpha = start, with
+        or without a leading axis of runs; the returned state has one. rows (H, P) times the workers
+        are what rounds keep beside them, as further workers after the P of x0: they stay as they
+        are and get no samples. source is what the engine keeps beside the state, such as random
+        streams.
+    advance : callable
+        Function (problem, state, source, now, times) -> iterator of (state, source) at ``times``,
+        which ascend from ``now``: in alpha for continuous time, else in steps since the start. It
+        is pure: it leaves what it is given as it is, and the last pair is what to go on from. The
         learning rates are those that problem.rates() gives for the time of each step.
-    keeps_weights : whether the states are weights in all N inputs, which a Trajectory then has.
+    keeps_weights : bool
+        Whether the states are weights in all N inputs, which a Trajectory then has.
     """
 
     name: str

@@ -5,9 +5,11 @@ Chapter `from_sgd_to_ode`, equation :eq:`eq-flow`.
 
 from functools import partial
 from numbers import Real
+from typing import Any
 
 import numpy as np
 import scipy
+from numpy.typing import ArrayLike
 
 from ..checks import check_mixing
 from ..coordinates import Coordinates, banded_jacobian
@@ -22,24 +24,60 @@ from .engine import Engine
 LARGEST_GROWTH = 100  # of a propagator before its path starts again; costs four digits of sixteen
 
 
-def flow(rtol=1e-8, atol=None, coupling=None):
-    """The engine of the limit N -> infinity: deterministic, adaptive, implicit where it is stiff.
+def flow(
+    rtol: float = 1e-8, atol: float | None = None, coupling: tuple[float, ArrayLike] | None = None
+) -> Engine:
+    """Make the engine of the limit N -> infinity: deterministic, adaptive, implicit if it is stiff.
 
-    rtol, atol : tolerances of the solver (LSODA); atol is rtol / 1000 unless given. Recorded
-        states are the solver's own interpolation at exactly the times asked.
-    coupling : None, or (kappa, A): beside any rounds, workers drift towards their neighbours all
-        the time, dW^p/dalpha = ... - kappa (W^p - sum_q A_pq W^q), with A (P, P) as in mix().
-        Chapter `gossip_ode`, equation :eq:`eq-coupling`; derived in the book.
+    Parameters
+    ----------
+    rtol, atol : float, optional
+        Tolerances of the solver (LSODA), between 0 and 1; by default atol is rtol / 1000. Recorded
+        states are the solver's own interpolation at exactly the times asked for.
+    coupling : (kappa, A), optional
+        Beside any rounds, workers drift towards their neighbours all the time,
+        dW^p/dalpha = ... - kappa (W^p - sum_q A_pq W^q), with a mixing matrix A (P, P) as in mix().
 
-    A leading axis of runs is integrated run by run. Between rounds, without coupling, workers
-    learn independently, so the cost grows like P, not P^2 (equation :eq:`eq-propagator`). Raises
-    ValueError for tolerances that are not above 0 and a coupling that is no pair (kappa, A).
+    Returns
+    -------
+    Engine
+        An engine for run(), which starts from Overlaps.
+
+    Raises
+    ------
+    ValueError
+        If a tolerance is out of its range, or if coupling is no pair (kappa, A).
+
+    See Also
+    --------
+    chain, sgd : The engines of finite N.
+
+    Notes
+    -----
+    A leading axis of runs is integrated run by run. Between rounds, without coupling, workers learn
+    independently, so the cost grows like P, and not like P^2 (equation :eq:`eq-propagator`).
+
+    References
+    ----------
+    Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-flow`; chapter :doc:`gossip_ode`, equation
+    :eq:`eq-coupling`, for the coupling, derived in the book.
+
+    Examples
+    --------
+    From a small overlap with the teacher a single unit learns it:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(1), T=np.eye(1), eta=0.5)
+    >>> x0 = gd.Overlaps.single(Q=np.eye(1), R=[[0.1]], v=np.ones(1))
+    >>> t = gd.run(gd.flow(), problem, x0, 150.0)
+    >>> print(t.R[0, -1].ravel().round(3))
+    [1.]
     """
     atol = rtol / 1000 if atol is None and isinstance(rtol, Real) else atol
+    options: dict[str, Any] = {}
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if not isinstance(tolerance, Real) or not 0 < tolerance < 1:
             raise ValueError(f"{name} is a tolerance between 0 and 1, got {tolerance!r}")
-    options = {"rtol": float(rtol), "atol": float(atol)}
+        options[name] = float(tolerance)
     if coupling is not None:
         coupling = check_coupling(coupling)
         options["coupling"] = [coupling[0], coupling[1].tolist()]

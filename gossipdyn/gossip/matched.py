@@ -4,6 +4,7 @@ Chapter `diagnosis`.
 """
 
 from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import scipy
@@ -96,13 +97,18 @@ def matched(A: ArrayLike, problem: Problem | None = None, tie: float = TIE) -> "
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """A round of matched gossip, made by matched().
+    """A round of matched gossip, as returned by matched().
+
+    It is a callable on states. Two of them are equal if their fields are.
 
     Attributes
     ----------
-    A : (P, P) mixing matrix.
-    signs : whether units are flipped too.
-    tie : what an exchange of units must gain.
+    A : (P, P) array
+        Mixing matrix A[receiver, sender].
+    signs : bool
+        Whether the signs of units are flipped too.
+    tie : float
+        What an exchange of units must gain.
     """
 
     A: np.ndarray
@@ -126,8 +132,19 @@ class Matched:
         check_kind(state, "matched gossip acts on")
         return apply_to_rows(self.matrix(state), state)
 
-    def matrix(self, state):
-        """G (..., P K, P K) of the round: W <- G W on all rows, so that Q <- G Q G^T, R <- G R."""
+    def matrix(self, state: Any) -> Annotated[np.ndarray, "... PK PK"]:
+        """Compute the matrix G of the round on all rows of a state.
+
+        Parameters
+        ----------
+        state : Overlaps, Weights or another state
+            State before the round; leading axes pass through.
+
+        Returns
+        -------
+        (..., P K, P K) array
+            The matrix G of ``W <- G W``, so that ``Q <- G Q G^T`` and ``R <- G R``.
+        """
         x = overlaps(state)
         P, K = x.v.shape[-2:]
         check_mixing(self.A, P)

@@ -6,32 +6,69 @@ at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import check_mixing, rounding
 from ..labels import check_kind, workers
-from ..states import Overlaps, Weights, check_overlaps, overlaps
+from ..problem import Problem
+from ..states import Overlaps, check_overlaps, overlaps
 
 
-def mix(A, state):
-    """One round of gossip on a state: the same weighted means on every worker axis.
+def mix(A: ArrayLike | Callable, state: Any) -> Any:
+    """Make one round of gossip: the same weighted means on every worker axis of a state.
 
-    A: (P_new, P), A[receiver, sender] >= 0, rows sum to 1. ones((4, 1)) spawns four copies of one
-    worker, ones((1, P)) / P is the mean. Or a callable on states, such as matched(A). state:
-    Overlaps, Weights, or any other. Returns a state of the same kind; leading axes pass through.
-    overlaps(mix(A, w)) == mix(A, overlaps(w)), exactly: chapter `gossip_square`, equation
-    :eq:`eq-square`.
+    Parameters
+    ----------
+    A : (P_new, P) array or callable
+        Weights A[receiver, sender] from 0 up, whose rows sum to 1. So np.ones((4, 1)) spawns four
+        copies of one worker, and np.ones((1, P)) / P takes the mean. Or a callable on states, such
+        as matched(A).
+    state : Overlaps, Weights or another state
+        Leading axes pass through.
 
-    Means are taken in float64; of float32 tensors they are rounded to float32 at the end. An A of
-    float32 numbers is used as it is: its rows may miss 1 by their rounding (up to 1e-6), by which
+    Returns
+    -------
+    Overlaps, Weights or another state
+        The state after the round, of the same kind.
+
+    Raises
+    ------
+    ValueError
+        If A has another size, a negative entry or a row that does not sum to 1, or if a callable
+        returns a state of another kind or shape.
+
+    Warns
+    -----
+    UserWarning
+        If a square A keeps no mean, because its columns do not sum to 1.
+
+    See Also
+    --------
+    matched : A round that first puts units in the same order.
+
+    Notes
+    -----
+    Mixing commutes with the overlaps, exactly: overlaps(mix(A, w)) == mix(A, overlaps(w)). Means
+    are taken in float64; those of float32 tensors are rounded to float32 at the end. An A of
+    float32 numbers is used as it is. Its rows may miss 1 by their rounding (up to 1e-6), by which
     weights then grow or shrink at every round.
 
-    Raises ValueError for an A of the wrong size, negative or not row-stochastic, and for a callable
-    that returns a state of another kind or shape; warns when a square A keeps no mean (columns
-    that do not sum to 1).
+    References
+    ----------
+    Chapter :doc:`gossip_square`, equation :eq:`eq-square`.
+
+    Examples
+    --------
+    >>> Q = np.eye(2).reshape(2, 1, 2, 1)
+    >>> x = gd.Overlaps(Q=Q, R=[[[1.0]], [[0.0]]], v=np.ones((2, 1)))
+    >>> after = gd.mix(gd.complete(2), x)
+    >>> print(after.R.ravel(), after.Q.ravel())
+    [0.5 0.5] [0.5 0.5 0.5 0.5]
     """
     check_kind(state, "mix(A, state) takes")
     if not callable(A):
@@ -57,7 +94,7 @@ def mixed(A, state):
     return new
 
 
-def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
+def consensus_distance(x: Any) -> Annotated[np.ndarray, "..."]:
     """Measure how far the workers are from their mean.
 
     It is the mean over the workers p of ``|W^p - W_mean|^2 / N``, the sum of the squared distances
@@ -66,8 +103,8 @@ def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
 
     Parameters
     ----------
-    x : Overlaps or Weights
-        State; leading axes pass through.
+    x : Overlaps, Weights or another state
+        Leading axes pass through.
 
     Returns
     -------
@@ -85,15 +122,32 @@ def consensus_distance(x: Overlaps | Weights) -> Annotated[np.ndarray, "..."]:
     return apart.sum((-2, -1)) / (2 * P**2)
 
 
-def independent(problem, x):
-    """x with the overlaps that workers from independent starts have: Q^pq = R^p T^-1 R^q^T.
+def independent(problem: Problem, x: Overlaps) -> Overlaps:
+    """Give a state the overlaps of workers from independent starts: ``Q^pq = R^p T^-1 R^q^T``.
 
-    What two workers have in common is then what both know of the teacher. In the limit N ->
-    infinity it stays so until their first round; at finite N up to 1 / sqrt(N).
+    What two workers have in common is then what both know of the teacher. In the limit
+    N -> infinity it stays so until their first round, at finite N up to 1 / sqrt(N).
 
-    x : Overlaps, of which the workers' own Q^pp, R and v are kept; leading axes pass through.
-    Returns Overlaps. Raises ValueError for a singular T and overlaps that no weights have. Chapter
-    `gossip_ode`, equation :eq:`eq-independent`; derived in the book.
+    Parameters
+    ----------
+    problem : Problem
+        The teacher and the learning rule.
+    x : Overlaps
+        State, of which the workers' own Q^pp, R and v are kept; leading axes pass through.
+
+    Returns
+    -------
+    Overlaps
+        The state with independent workers.
+
+    Raises
+    ------
+    ValueError
+        If T is singular, or if no weights have the overlaps x.
+
+    References
+    ----------
+    Chapter :doc:`gossip_ode`, equation :eq:`eq-independent`; derived in the book.
     """
     check_overlaps(problem, x)
     if np.linalg.matrix_rank(problem.T, hermitian=True) < len(problem.T):

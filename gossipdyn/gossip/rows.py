@@ -9,38 +9,62 @@ them is one matrix B on all rows, W <- B W, Q <- B Q B^T, R <- B R, v <- B v. Ch
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..checks import reals, through_constructor
 from ..labels import check_kind, of_workers, workers
 from .mix import apply_mixing, apply_to_rows
 
 
-def rows(B, hidden=None):
-    """A round that replaces all rows by B times them, for schedules [(period, rows(B)), ...].
+def rows(B: ArrayLike, hidden: dict[str, ArrayLike] | None = None) -> "Rows":
+    """Make a round that replaces all rows by B times them, for schedules [(period, rows(B)), ...].
 
-    B : (P + H, P + H), any real matrix: entries may be negative, rows need not sum to 1. It acts
-        on first and second layers alike.
-    hidden : None, or a dict {name: start}, start (h, P): H = sum of h further rows, each like one
-        worker's K rows and second layer, which only rounds change. They begin as start times the
-        workers, at the start of the run: np.full((1, P), 1 / P) for an anchor at the mean,
-        np.zeros((1, P)) for a momentum, np.eye(P) for a copy of every worker. B counts the workers
-        first, then these in their order. Rounds of one schedule share the rows of one name.
+    Parameters
+    ----------
+    B : (P + H, P + H) array
+        Any real matrix: entries may be negative, and rows need not sum to 1. It acts on first and
+        second layers alike.
+    hidden : dict, optional
+        The start (h, P) of H = sum of h further rows, by name. Each is like one worker's K rows and
+        second layer, and only rounds change it. The rows begin as start times the workers, at the
+        start of the run: np.full((1, P), 1 / P) for an anchor at the mean, np.zeros((1, P)) for a
+        momentum, np.eye(P) for a copy of every worker. B counts the workers first, then these in
+        their order. Rounds of one schedule share the rows of one name.
 
-    run() carries the hidden rows and its checkpoints hold them; a Trajectory, its risks and the
-    check for divergence leave them out. The finite engines need N >= (P + H) K + M. Returns a
-    Rows. Raises ValueError for shapes that do not fit.
+    Returns
+    -------
+    Rows
+        The round, a callable on states.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Notes
+    -----
+    run() carries the hidden rows, and its checkpoints hold them. A Trajectory, its risks and the
+    check for divergence leave them out. The finite engines need N >= (P + H) K + M.
+
+    References
+    ----------
+    Chapter :doc:`gossip_square`, equation :eq:`eq-square`.
     """
-    return Rows(B=B, hidden={} if hidden is None else hidden)
+    return Rows(B=reals(B, "B"), hidden={} if hidden is None else hidden)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A round on rows, made by rows().
+    """A round on rows, as returned by rows().
+
+    It is a callable on states. Two of them are equal if their fields are.
 
     Attributes
     ----------
-    B : (P + H, P + H) matrix.
-    hidden : dict, the start (h, P) of the rows of each name.
+    B : (P + H, P + H) array
+        The matrix on all rows.
+    hidden : dict
+        The start (h, P) of the hidden rows of each name.
     """
 
     B: np.ndarray

@@ -181,7 +181,7 @@ def diagnose(
     one_given(A, after, "diagnose needs either A, the round to predict, or after, the state after")
     given, x = x, overlaps(x, problem)
     floor = _floor(getattr(given, "N", None) if N is None else N)
-    after = mix(A, x) if after is None else overlaps(after, problem)
+    after = overlaps(after, problem) if A is None else mix(A, x)
     if after.R.shape != x.R.shape:
         raise ValueError(
             f"diagnose compares each worker before and after: R has shape {x.R.shape} before, "

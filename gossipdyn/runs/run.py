@@ -1,9 +1,13 @@
 """run(): the one loop and the one clock that all engines share."""
 
+import os
 import time
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from tqdm import tqdm
 
 from ..checks import flag, number, reals
@@ -11,44 +15,98 @@ from ..engines.engine import Engine
 from ..gossip.mix import mixed
 from ..gossip.rows import carried, hidden_rows
 from ..labels import as_numpy, check_kind, has_axis, workers
-from ..problem import check_problem
+from ..problem import Problem, check_problem
 from ..states import check_overlaps, overlaps
 from .checkpoint import Checkpoint
-from .clock import names_of, parts, plan, schedule
+from .clock import Schedule, names_of, parts, plan, schedule
 from .ledger import Ledger
+from .trajectory import Trajectory
 
 CHECKPOINT_SECONDS = 60  # between two writes of a checkpoint
 
 
-def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.0, checkpoint=None):
+def run(
+    engine: Engine,
+    problem: Problem,
+    x0: Any,
+    rounds: Schedule,
+    record: ArrayLike | None = None,
+    ends: bool = True,
+    keep: str | Iterable[str] | None = None,
+    start: float = 0.0,
+    checkpoint: str | os.PathLike | None = None,
+) -> Trajectory:
     """Train, mix, train, mix, and record.
 
     Parameters
     ----------
-    engine : flow(...), chain(...) or sgd(...).
-    problem : Problem.
-    x0 : Overlaps, one state (P, ...) or with a leading axis of runs; sgd also takes Weights.
-    rounds : [(period, A), ...]: train for `period` in alpha (0: mix at once), then mix with the
-        matrix A (P, P), or with a callable on states such as matched(A) or rows(B); None mixes
-        nothing. A bare number trains.
-    record : times in alpha to keep, ascending; None keeps the start and the ends of rounds alone.
-    ends : False leaves the ends of rounds out, but the last.
-    keep : which of "Q", "R", "v", "risk", "mean_risk" to store; None stores all.
-    start : alpha at x0, so that a second run continues the first one's clock.
-    checkpoint : a file that is written now and then. The same call made again, after a kill as
-        well, goes on from there, with the result of a run that was never stopped, bit for bit
-        (with a checkpoint the flow restarts its solver at fixed marks). A callable of the schedule
-        may hold a state: it is kept in the file, and the run goes on with the callable from there,
-        which t.asked["rounds"] holds. A state outside the callable (a global, an attribute of a
-        class, NumPy's global random numbers) is refused. So are files of another gossipdyn, NumPy,
-        SciPy or torch. It is a pickle: use your own files alone.
+    engine : Engine
+        flow(...), chain(...) or sgd(...).
+    problem : Problem
+        The teacher and the learning rule.
+    x0 : Overlaps or Weights
+        Start, one state (P, ...) or several along a leading axis of runs; Weights are for sgd.
+    rounds : list of (period, A), or float
+        Train for ``period`` in alpha (0: mix at once), then mix with the matrix A (P, P), or with a
+        callable on states such as matched(A) or rows(B); None mixes nothing. A number alone trains.
+    record : (times,) array, optional
+        Times in alpha to keep, ascending; by default the start and the ends of rounds alone.
+    ends : bool, optional
+        False leaves the ends of rounds out, except the last.
+    keep : str or list of str, optional
+        Which of "Q", "R", "v", "risk", "mean_risk" to store; by default all.
+    start : float, optional
+        alpha at x0, so that a second run continues the clock of the first one.
+    checkpoint : path, optional
+        A file that is written now and then. The same call made again, after a kill as well, goes on
+        from there. It is a pickle, so use only your own files.
 
-    Returns a Trajectory. Ctrl-C returns what was computed, with complete=False, and so does
-    Diverged; the last whole state is then recorded too, whatever `record` says. Exactly equal
-    students of one worker stay equal in every engine. Raises ValueError for arguments that do not
-    fit, and its subclass Diverged when a risk leaves every bound: the message says which bound is
-    broken where one is known. Any error that stops a run that has begun, also one of a callable of
-    the schedule, carries what was computed as .trajectory. Chapter `gossip_square`.
+    Returns
+    -------
+    Trajectory
+        Overlaps and risks at the recorded times. Ctrl-C returns what was computed, with
+        complete=False; the last whole state is then recorded too, whatever ``record`` says.
+
+    Raises
+    ------
+    ValueError
+        If an argument does not fit.
+    Diverged
+        If a risk leaves every bound. The message says which bound is broken if one is known.
+
+    See Also
+    --------
+    flow, chain, sgd : The three engines.
+    sweep : Many runs over a table of points.
+
+    Notes
+    -----
+    Any error that stops a run that has begun, also one of a callable of the schedule, carries what
+    was computed as ``.trajectory``. Exactly equal students of one worker stay equal in every
+    engine.
+
+    A run that goes on from a checkpoint has the result of a run that was never stopped, bit for
+    bit. (With a checkpoint the flow restarts its solver at fixed marks.) A callable of the schedule
+    may hold a state: it is kept in the file, and the run goes on with the callable from there,
+    which t.asked["rounds"] holds. A state outside the callable (a global, an attribute of a class,
+    NumPy's global random numbers) is refused. So are files of another gossipdyn, NumPy, SciPy or
+    torch.
+
+    References
+    ----------
+    Chapter :doc:`gossip_square`.
+
+    Examples
+    --------
+    Four workers on a ring train for 5 units of alpha and average, three times:
+
+    >>> problem = gd.Problem(gd.erf, v_star=np.ones(2), T=np.eye(2), eta=0.5)
+    >>> x0 = gd.random_start(problem, workers=4, students=2, N=1000)
+    >>> t = gd.run(gd.flow(), problem, x0, 3 * [(5.0, gd.ring(4))])
+    >>> print(t.alpha)
+    [ 0.  5.  5. 10. 10. 15. 15.]
+    >>> print(t.risk.shape)
+    (1, 7, 4)
     """
     if not isinstance(engine, Engine):
         raise ValueError(f"expected an engine such as gossipdyn.flow(), got {engine!r}")
@@ -78,11 +136,11 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
     size = 1 + sum(sum(leg.shown) + leg.shown_after for leg in legs)
     ledger = Ledger(engine, problem, asked, size)
     length = legs[-1].end - start if legs else 0
-    done, saved = None, time.monotonic()
+    done, file, saved = None, None, time.monotonic()
     if checkpoint is not None:
         of_run = {"engine": engine, "problem": problem, "asked": asked}
-        checkpoint = Checkpoint(checkpoint, of_run, rounds)
-        done = checkpoint.resumed()
+        file = Checkpoint(checkpoint, of_run, rounds)
+        done = file.resumed()
     if done is None:
         first, (state, source) = 0, engine.begin(problem, x0, start, starts)
         ledger.write(state, start)
@@ -91,10 +149,10 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
         first, source, ledger = done
         state = ledger.last[0]
         legs = plan(ledger.asked["rounds"], record, ends, start, engine.N)
-    if checkpoint is not None:
+    if file is not None:
         legs = [part for leg in legs for part in parts(leg)]
-        if done is None:  # at once: a file that cannot be written is no late surprise
-            checkpoint.write((first, source, ledger))
+        if done is None:  # now, so that a file that cannot be written is refused at once
+            file.write((first, source, ledger))
     rounds_on_rows = {id(leg.A): carried(leg.A, hidden, P) for leg in legs}
     called = next((i for i, leg in enumerate(legs) if callable(leg.A)), None)
     bar = tqdm(total=length, unit="alpha", delay=2, leave=False, bar_format=_BAR, disable=None)
@@ -114,15 +172,15 @@ def run(engine, problem, x0, rounds, record=None, ends=True, keep=None, start=0.
                     ledger.write(state, leg.end, True, leg.shown_after, in_bounds)
                 last = i == len(legs) - 1
                 due = i == called or time.monotonic() - saved >= CHECKPOINT_SECONDS
-                if checkpoint is not None and (last or due):
+                if file is not None and (last or due):
                     ledger.check()
-                    checkpoint.write((i + 1, source, ledger), last)
+                    file.write((i + 1, source, ledger), last)
                     saved = time.monotonic()
             ledger.check()
     except KeyboardInterrupt:
         return ledger.trajectory(complete=False)
     except Exception as stopped:  # divergence, fields out of range, the user's callable
-        stopped.trajectory = ledger.trajectory(complete=False)
+        stopped.trajectory = ledger.trajectory(complete=False)  # type: ignore[attr-defined]
         raise
     return ledger.trajectory(complete=True)
 

@@ -1,9 +1,12 @@
 """Trajectory: what every engine returns."""
 
 import json
+import os
 from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..averages.activation import Activation
 from ..averages.shipped import named
@@ -12,7 +15,7 @@ from ..labels import KINDS
 from ..problem import Problem
 from ..states import Overlaps, Weights
 from ..version import __version__
-from .digest import alike
+from .digest import same
 from .files import atomically, path_of
 from .saved import FORMAT, KEPT, _pack, _plain, _refusing, _unpack
 
@@ -21,26 +24,55 @@ from .saved import FORMAT, KEPT, _pack, _plain, _refusing, _unpack
 class Trajectory:
     """Overlaps and risks of all runs at the recorded times, and all it takes to run it again.
 
+    Of Q, R, v, risk and mean_risk those are None that ``keep`` left out.
+
     Attributes
     ----------
-    problem : Problem.
-    alpha : (times,) steps / N, as float64.
-    after_mixing : (times,) bool: the end of a mixing round stands twice, before and after.
-    Q (runs, times, P, K, P, K), R (runs, times, P, K, M), v (runs, times, P, K),
-    risk (runs, times, P), mean_risk (runs, times) : None where `keep` left them out.
-    weights : Weights at the last recorded time (sgd; leading axis of runs), None from the others.
-    complete : False after Ctrl-C or divergence; the last recorded time is then that of the last
-        whole state.
-    engine : dict, name and options (N, seed, device, dtype, rtol, ...) of the engine.
-    asked : dict, start (`x0`), `rounds`, `record`, `ends`, `keep` and `start` as given to run().
-    version : of gossipdyn that computed it.
-    kind : name of the kind of state that state() makes: "Overlaps", unless the run went on states
-        of another kind and all their arrays were kept.
-    more : dict of the kept arrays (runs, times, ...) of such states, which are attributes too.
+    problem : Problem
+        The teacher and the learning rule.
+    alpha : (times,) array
+        Recorded times, steps / N, as float64.
+    after_mixing : (times,) array of bool
+        Whether the state is the one after a round: the end of a round stands twice, before and
+        after.
+    Q : (runs, times, P, K, P, K) array or None
+        Student-student overlaps.
+    R : (runs, times, P, K, M) array or None
+        Student-teacher overlaps.
+    v : (runs, times, P, K) array or None
+        Second layers.
+    risk : (runs, times, P) array or None
+        Generalisation error of each worker.
+    mean_risk : (runs, times) array or None
+        Generalisation error of the network of the mean weights.
+    weights : Weights or None
+        Weights at the last recorded time, with a leading axis of runs, from sgd; None from others.
+    complete : bool
+        False after Ctrl-C or divergence; the last recorded time is then that of the last whole
+        state. It is also called ``finished``, because gossipdyn.complete() is another thing: a
+        graph.
+    engine : dict
+        Name and options (N, seed, device, dtype, rtol, ...) of the engine.
+    asked : dict
+        The start ``x0``, ``rounds``, ``record``, ``ends``, ``keep`` and ``start`` as given to
+        run().
+    version : str
+        Version of gossipdyn that computed it.
+    kind : str
+        Name of the kind of state that state() makes: "Overlaps", unless the run went on states of
+        another kind and all their arrays were kept.
+    more : dict
+        The kept arrays (runs, times, ...) of such states, which are attributes too.
 
-    To run it again, bit for bit on one machine:
-    `gd.run(getattr(gd, t.engine["name"])(**t.engine["options"]), t.problem, **t.asked)`.
-    Runs on different devices agree in law only. Chapter `theory_meets_simulation`.
+    Notes
+    -----
+    This runs it again, bit for bit on one machine; runs on different devices agree in law only::
+
+        gd.run(getattr(gd, t.engine["name"])(**t.engine["options"]), t.problem, **t.asked)
+
+    References
+    ----------
+    Chapter :doc:`theory_meets_simulation`.
     """
 
     problem: Problem
@@ -65,8 +97,19 @@ class Trajectory:
             return more[name]
         raise AttributeError(f"a Trajectory has no {name!r}")
 
-    def state(self, i):
-        """Overlaps (runs, ...) at recorded time number i, ready to start from."""
+    def state(self, i: int) -> Any:
+        """Return the state (runs, ...) at recorded time number i, ready to start from.
+
+        Parameters
+        ----------
+        i : int
+            Number of the recorded time; negative ones count from the end.
+
+        Returns
+        -------
+        Overlaps
+            The state. It is of another kind if the run went on such states, see ``kind``.
+        """
         kind = KINDS[self.kind]
         if any(getattr(self, name, None) is None for name in kind.axes):
             kind = Overlaps
@@ -75,54 +118,133 @@ class Trajectory:
         i = whole(i, f"i, which counts the {times} recorded times,", -times, times - 1)
         return kind(**{name: array[:, i] for name, array in arrays.items()})
 
-    def at(self, alpha):
-        """Overlaps at the recorded time nearest alpha, after the mixing where it stands twice."""
+    def at(self, alpha: float) -> Any:
+        """Return the state at the recorded time nearest alpha.
+
+        If that time stands twice, because a round ended then, it is the state after mixing.
+
+        Parameters
+        ----------
+        alpha : float
+            The time.
+
+        Returns
+        -------
+        Overlaps
+            The state, as state() returns it.
+        """
         distance = np.abs(self.alpha - number(alpha, "alpha"))
         return self.state(int(np.flatnonzero(distance == distance.min())[-1]))
 
-    def mean(self, name):
-        """Mean over runs of the array `name`: "Q", "R", "v", "risk" or "mean_risk"."""
+    def mean(self, name: str) -> Annotated[np.ndarray, "times ..."]:
+        """Take the mean over runs of a kept array.
+
+        Parameters
+        ----------
+        name : str
+            "Q", "R", "v", "risk" or "mean_risk".
+
+        Returns
+        -------
+        (times, ...) array
+            The mean.
+        """
         return self._kept(name).mean(0)
 
-    def sem(self, name):
-        """Standard error of mean(name), over runs. Raises ValueError for a single run."""
+    def sem(self, name: str) -> Annotated[np.ndarray, "times ..."]:
+        """Estimate the standard error of mean(name), over runs.
+
+        Parameters
+        ----------
+        name : str
+            As in mean().
+
+        Returns
+        -------
+        (times, ...) array
+            The standard error.
+
+        Raises
+        ------
+        ValueError
+            If there is only one run.
+        """
         array = self._kept(name)
         if len(array) < 2:
             raise ValueError(f"a standard error needs 2 or more runs, here are {len(array)}")
         return array.std(0, ddof=1) / np.sqrt(len(array))
 
-    def std(self, name):
-        """Standard deviation of single runs, of the array `name` as in mean().
+    def std(self, name: str) -> Annotated[np.ndarray, "times ..."]:
+        """Estimate the standard deviation of single runs, of a kept array.
 
-        Raises ValueError for a single run.
+        Parameters
+        ----------
+        name : str
+            As in mean(); like sem() it takes two runs or more.
+
+        Returns
+        -------
+        (times, ...) array
+            The standard deviation.
         """
         return self.sem(name) * np.sqrt(len(self._kept(name)))
 
-    def quantile(self, name, q):
-        """Quantiles over runs of the array `name` as in mean(): (...), or (len(q), ...).
+    def quantile(self, name: str, q: ArrayLike) -> np.ndarray:
+        """Compute quantiles over runs of a kept array.
 
-        q : a part from 0 to 1, or a list of them; 0.5 is the median. For an interval of a quantile
-        see bootstrap().
+        Parameters
+        ----------
+        name : str
+            As in mean().
+        q : float or array
+            A part from 0 to 1, or a list of them; 0.5 is the median.
+
+        Returns
+        -------
+        (times, ...) or (len(q), times, ...) array
+            The quantiles.
+
+        See Also
+        --------
+        bootstrap : The interval of a quantile.
         """
         q = reals(q, "q", least=0, most=1)
         if q.ndim > 1 or not q.size:
             raise ValueError(f"q is a part from 0 to 1, or a list of them, got {q}")
         return np.quantile(self._kept(name), q, axis=0)
 
-    def first_below(self, level, name="risk", since=None, for_good=False):
-        """The alpha at which each run's risk is first below `level`: (runs, P), or (runs,).
+    def first_below(
+        self, level: float, name: str = "risk", since: float | None = None, for_good: bool = False
+    ) -> np.ndarray:
+        """Find the alpha at which each run's risk is first below a level.
 
-        Interpolated between the recorded times before and after it, linearly in the logarithm of
-        the risk; a round takes no time. The first recorded time where that is below already, and
-        inf where it never comes.
+        Parameters
+        ----------
+        level : float
+            The level, above 0.
+        name : str, optional
+            "risk" for each worker, or "mean_risk".
+        since : float, optional
+            Recorded times before this alpha do not count. If a round ends at ``since``, the state
+            after it counts.
+        for_good : bool, optional
+            True asks for the alpha from which on the risk stays below, up to the end of the record.
 
-        level : above 0. name : "risk" for each worker, or "mean_risk". since : recorded times
-        before this alpha do not count; of a round's end at `since`, the state after it counts.
-        for_good : True for the alpha from which on the risk stays below, up to the end of the
-        record; inf where the last one is not below.
+        Returns
+        -------
+        (runs, P) or (runs,) array
+            The time. It is interpolated between the recorded times before and after it, linearly in
+            the logarithm of the risk; a round takes no time. It is the first recorded time if the
+            risk is below already, and inf where it never comes.
 
-        Raises ValueError for a risk that was not kept and for a `since` after the end. Chapter
-        `setback`.
+        Raises
+        ------
+        ValueError
+            If the risk was not kept, or if ``since`` lies after the end.
+
+        References
+        ----------
+        Chapter :doc:`setback`.
         """
         one_of(name, ("risk", "mean_risk"), "name")
         level = number(level, "level, a risk,", above=0)
@@ -146,10 +268,10 @@ class Trajectory:
         time = np.where(crosses, early + part * (late - early), late)
         return np.where(below.any(1), time, np.inf)
 
-    def to_xarray(self):
-        """An xarray.Dataset of the kept arrays with named axes (needs the package xarray).
+    def to_xarray(self) -> Any:
+        """Make an xarray.Dataset of the kept arrays, with named axes; it needs the package xarray.
 
-        Its attributes `problem` and `engine` are JSON, so that netCDF files can hold them.
+        Its attributes ``problem`` and ``engine`` are JSON, so that netCDF files can hold them.
         """
         try:
             import xarray
@@ -171,22 +293,40 @@ class Trajectory:
         }
         return xarray.Dataset(arrays, coordinates, attributes)
 
-    def save(self, path):
-        """Write everything to one .npz file, atomically (a kill leaves the old file or none).
+    def save(self, path: str | os.PathLike) -> None:
+        """Write everything to one .npz file, atomically: a kill leaves the old file or none.
 
-        A schedule with callables is stored by their names and cannot be run again from the file.
+        Parameters
+        ----------
+        path : path
+            The file. A schedule with callables is stored by their names, and cannot be run again
+            from it.
         """
         arrays, description = _pack(self)
         with atomically(path) as file:
             np.savez_compressed(file, description=json.dumps(description, default=_plain), **arrays)
 
     @classmethod
-    def load(cls, path, activation=None):
+    def load(cls, path: str | os.PathLike, activation: Activation | None = None) -> Self:
         """Read what save() wrote.
 
-        activation : needed for a trajectory whose activation was made by gossipdyn.smooth: the file
-        has its name alone. Raises ValueError for a file that is no trajectory, is damaged or has a
-        newer format, and for an activation that is not the one it names.
+        Parameters
+        ----------
+        path : path
+            The file.
+        activation : Activation, optional
+            Needed for a trajectory whose activation was made by gossipdyn.smooth(): the file has
+            its name alone.
+
+        Returns
+        -------
+        Trajectory
+
+        Raises
+        ------
+        ValueError
+            If the file is no trajectory, is damaged or has a newer format, or if the activation is
+            not the one that it names.
         """
         path = path_of(path)
         instance(activation, Activation | None, "a gossipdyn.Activation, that of the run")
@@ -226,7 +366,12 @@ class Trajectory:
         )
 
     @property
-    def arrays(self):
+    def finished(self) -> bool:
+        """The field ``complete`` under a name that cannot be taken for the complete graph."""
+        return self.complete
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
         """The kept arrays (runs, times, ...) by their names."""
         named = {name: getattr(self, name) for name in KEPT} | self.more
         return {name: array for name, array in named.items() if array is not None}
@@ -251,14 +396,3 @@ def _told_apart(axes):
 def check_trajectory(t):
     """Refuse what is no Trajectory."""
     instance(t, Trajectory, "a gossipdyn.Trajectory, as run() returns it")
-
-
-def same(a, b):
-    """Whether two records, containers or arrays hold the same."""
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
-    if isinstance(a, list | tuple):
-        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return type(a) is type(b) and np.array_equal(a, b)
-    return a is b or bool(a == b) or (callable(a) and callable(b) and alike(a, b))

@@ -221,7 +221,7 @@ def fluctuations(
         problem=problem,
         alpha=path.alpha,
         after_mixing=path.after_mixing,
-        x=Overlaps(path.Q[0], path.R[0], path.v[0]),
+        x=Overlaps(*(path._kept(name)[0] for name in ("Q", "R", "v"))),
         covariance=np.array(covariances),
     )
 
