@@ -54,8 +54,8 @@ from .runs.trajectory import Trajectory
 from .starts import lift, random_start
 from .states import Overlaps, Weights, cosines, overlaps
 from .theory.diffusion import diffusion
-from .theory.floors import GossipFloor, gossip_floor
 from .theory.fluctuations import Fluctuations, fluctuations
+from .theory.gossip_floor import GossipFloor, gossip_floor
 from .theory.perfect import largest_stable_eta, noise_floor, perfect
 from .theory.plateau import Escape, escape, plateau_length
 from .theory.spawning import noise_to_come, spawning

@@ -8,8 +8,8 @@ dW^p/dalpha = U^p W^p + V^p W*, hence
     dv^p_k/dalpha  = -eta_v <g(lambda_k) e^p> - eta_v weight_decay v^p_k
 
 Workers draw their own samples, so overlaps between different workers have no noise term. Chapter
-`from_sgd_to_ode`, equation :eq:`eq-flow`; Saad & Solla (1995) for one worker, Goldt et al. (2019)
-for the second layer; the equations of several workers are derived in the book.
+:doc:`from_sgd_to_ode`, equation :eq:`eq-flow`; Saad & Solla (1995) for one worker, Goldt et al.
+(2019) for the second layer; the equations of several workers are derived in the book.
 """
 
 from typing import Annotated, Any, NamedTuple

@@ -1,5 +1,6 @@
 """The problem: everything that never changes while a student learns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
@@ -157,31 +158,77 @@ class Problem:
             )
         return cls(activation=activation, T=first, **others)
 
-    def rates(self, alpha):
-        """The learning rates (eta, eta_v) at the time alpha, which all engines ask for.
+    def rates(self, alpha: float) -> Rates:
+        """Return the learning rates at a time, for which all engines ask.
 
-        A class that gives other rates at other times is a schedule; where they jump or bend,
-        breaks() says.
+        A class that gives other rates at other times is a schedule; breaks() says where they jump
+        or bend.
+
+        Parameters
+        ----------
+        alpha : float
+            The time.
+
+        Returns
+        -------
+        Rates
+            The pair (eta, eta_v).
         """
         return Rates(self.eta, self.eta_v)
 
-    def breaks(self, start, end):
-        """The times strictly between start and end at which rates() is not smooth, ascending."""
+    def breaks(self, start: float, end: float) -> Sequence[float]:
+        """Return the times at which rates() is not smooth.
+
+        Parameters
+        ----------
+        start, end : float
+            The times between which they lie, strictly.
+
+        Returns
+        -------
+        sequence of float
+            The times, ascending; there are none unless a class changes the rates.
+        """
         return ()
 
-    def local(self, C, v, rates, want=Local._fields):
-        """The Local averages of workers: all that the equations know of this kind of problem.
+    def local(
+        self, C: np.ndarray, v: np.ndarray, rates: Rates, want: Sequence[str] = Local._fields
+    ) -> Local:
+        """Compute the local averages of workers: all that equations know of this kind of problem.
 
-        C : (..., K + M, K + M) overlaps of each worker's rows and the teacher's. v : (..., K)
-        second layers. rates : as rates() gives them. want : names of the averages that are needed.
+        Parameters
+        ----------
+        C : (..., K + M, K + M) array
+            Overlaps of each worker's rows and the teacher's.
+        v : (..., K) array
+            Second layers.
+        rates : Rates
+            The learning rates, as rates() gives them.
+        want : sequence of str, optional
+            Names of the averages that are needed; by default all.
+
+        Returns
+        -------
+        Local
+            The averages; those that were not wanted are None.
         """
         return local_averages(self, C, v, rates, want)
 
-    def samples(self, w):
-        """None: sgd's inputs have N(0, 1) components and the teacher labels them.
+    def samples(self, w: Any) -> Any:
+        """Return how sgd makes its samples, or None for the usual ones.
 
-        A problem with other samples returns how they are made (see engines/samples.py), for
-        the Weights w (runs, ...) of tensors.
+        The inputs of the usual samples have N(0, 1) components, and the teacher labels them. A
+        problem with other samples returns how they are made, see engines/samples.py.
+
+        Parameters
+        ----------
+        w : Weights
+            Weights (runs, ...) of tensors.
+
+        Returns
+        -------
+        Samples or None
+            None here.
         """
         return None
 

@@ -6,7 +6,7 @@ its slope g' over two, three or four zero-mean Gaussian fields with covariance C
     I2 = <g(a) g(b)>    I3 = <g'(a) b g(c)>    I4 = <g'(a) g'(b) g(c) g(d)>    J2 = <g'(a) g'(b)>
 
 By Stein's lemma I3 = C_ab H2(a, c) + C_bc J2(a, c) with H2 = <g''(a) g(c)>, so every drift needs
-averages of two fields only. Chapter `gaussian_averages` derives the formulas.
+averages of two fields only. Chapter :doc:`gaussian_averages` derives the formulas.
 """
 
 from collections.abc import Callable

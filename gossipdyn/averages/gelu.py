@@ -10,7 +10,7 @@ the limit of beta to infinity. Stein's lemma takes one factor x off after the ot
 
     <x X theta_S> = sum_{y in X} C_xy <(X - y) theta_S> + sum_{q in S} C_xq <X delta_q theta_{S-q}>,
 
-where a delta function conditions all others. Derived in the book, chapter `gaussian_averages`.
+where a delta function conditions all others. Derived in the book, chapter :doc:`gaussian_averages`.
 """
 
 from collections.abc import Callable

@@ -13,7 +13,7 @@ follows from Stein's lemma used twice,
 where P are orthant probabilities, phi_qr is the angle between u_q and u_r, and e, f are the unit
 vectors along u_q + u_r and u_q - u_r. In this form nothing cancels when fields coincide. P of three
 fields is an excess of angles; P of four is an integral over one angle, see orthants. Derived in
-the book, chapter `gaussian_averages`.
+the book, chapter :doc:`gaussian_averages`.
 """
 
 from functools import lru_cache

@@ -16,7 +16,7 @@ nodes of the one before. Where two of them meet, one fades into the other: an im
 averages without jumps.
 
 `nodes` counts those of the coarsest grid in each direction; two-field averages use four times as
-many. Derived in the book, chapter `gaussian_averages`, with a table of what is reached.
+many. Derived in the book, chapter :doc:`gaussian_averages`, with a table of what is reached.
 """
 
 from collections.abc import Callable

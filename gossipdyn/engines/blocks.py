@@ -9,7 +9,7 @@ One matrix product gives all fields, one the Gram matrix, and one more writes th
 small recursion between them is solved by sweeps over the whole block: being strictly triangular,
 it has step j right after j sweeps, and the sweeps stop when one changes not a single bit. So the
 result is that of the plain loop, up to rounding. Derived in the book, chapter
-`theory_meets_simulation`, equation :eq:`eq-block`.
+:doc:`theory_meets_simulation`, equation :eq:`eq-block`.
 """
 
 from dataclasses import replace

@@ -2,12 +2,12 @@
 
 A sample x enters a step only through its fields and, by the update, as a new direction of the
 weight rows. In coordinates whose first d = P K + M axes hold all rows, x has d standard normal
-coordinates and, outside, a length chi with N - d degrees of freedom in a fresh direction. So a
-step of SGD in d + 1 coordinates has the law of a step in N dimensions, exactly. Fresh directions
-pile up for a few steps (the next sample is standard normal along them too, and its chi has that
-many degrees of freedom less); then reflections bring the rows back to d coordinates. The samples
-of P workers and a batch take their turns in the same way, which is the Bartlett factor of their
-Wishart matrix. Chapter `theory_meets_simulation`, equation :eq:`eq-chain`; derived in the book.
+coordinates and, outside, a length chi with N - d degrees of freedom in a fresh direction. So a step
+of SGD in d + 1 coordinates has the law of a step in N dimensions, exactly. Fresh directions pile up
+for a few steps (the next sample is standard normal along them too, and its chi has that many
+degrees of freedom less); then reflections bring the rows back to d coordinates. The samples of P
+workers and a batch take their turns in the same way, which is the Bartlett factor of their Wishart
+matrix. Chapter :doc:`theory_meets_simulation`, equation :eq:`eq-chain`; derived in the book.
 """
 
 from dataclasses import dataclass, replace
@@ -37,7 +37,7 @@ def step(problem, N, W, v, teacher, z, zeta, rates=None):
     those of alpha = 0 unless given.
 
     Embedded in R^N, rows W and samples z, this is the step of `Problem`. Chapter
-    `teacher_student`, equation :eq:`eq-sgd`.
+    :doc:`teacher_student`, equation :eq:`eq-sgd`.
     """
     P, K, c, _ = W.shape
     M, B = len(teacher), z.shape[1]

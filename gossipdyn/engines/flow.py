@@ -1,6 +1,6 @@
 """The flow: the engine of the limit N -> infinity.
 
-Chapter `from_sgd_to_ode`, equation :eq:`eq-flow`.
+Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-flow`.
 """
 
 from functools import partial

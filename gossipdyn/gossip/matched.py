@@ -1,6 +1,6 @@
 """Matched gossip: the remedy for units in different orders.
 
-Chapter `diagnosis`.
+Chapter :doc:`diagnosis`.
 """
 
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 A round of gossip replaces every worker's weights by a weighted mean of its neighbours',
 W^p <- sum_q A_pq W^q. On overlaps this is R <- A R and Q <- A Q A^T on the worker axes: exact,
-at any N, because a mean of rows has the mean of their overlaps. Chapter `gossip_square`.
+at any N, because a mean of rows has the mean of their overlaps. Chapter :doc:`gossip_square`.
 """
 
 import warnings

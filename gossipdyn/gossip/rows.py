@@ -3,7 +3,7 @@
 An outer optimiser keeps an anchor and a momentum between its rounds, a delayed average an old copy
 of every worker. These are rows like the workers' own, with overlaps with them, so a round that uses
 them is one matrix B on all rows, W <- B W, Q <- B Q B^T, R <- B R, v <- B v. Chapter
-`gossip_square`, equation :eq:`eq-square`.
+:doc:`gossip_square`, equation :eq:`eq-square`.
 """
 
 from dataclasses import dataclass, field

@@ -1,9 +1,9 @@
 """What a round of gossip did, or would do, to what the workers have learnt.
 
-diagnose() looks at one round, setbacks() at all rounds of a Trajectory. Chapter `diagnosis` shows
-why a rise of Q_ij alone is no sign of harm: it is small when units are many, it misses flipped
-signs and copies, and with correlated teachers it comes without loss. The measures are derived in
-the book.
+diagnose() looks at one round, setbacks() at all rounds of a Trajectory. Chapter :doc:`diagnosis`
+shows why a rise of Q_ij alone is no sign of harm: it is small when units are many, it misses
+flipped signs and copies, and with correlated teachers it comes without loss. The measures are
+derived in the book.
 """
 
 from collections import Counter

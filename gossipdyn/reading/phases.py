@@ -1,6 +1,6 @@
 """The phases of a run: when it lingers, specialises and refines.
 
-Chapter `plateau`.
+Chapter :doc:`plateau`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """What every round of a Trajectory cost.
 
-Chapter `setback`.
+Chapter :doc:`setback`.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The diffusion matrix: the covariance of one step's change of the overlaps.
 
-Chapter `finite_size`, equation :eq:`eq-diffusion`; derived in the book.
+Chapter :doc:`finite_size`, equation :eq:`eq-diffusion`; derived in the book.
 """
 
 from functools import lru_cache

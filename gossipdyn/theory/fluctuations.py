@@ -7,7 +7,7 @@ obeys, along the flow,
 
 J the Jacobian of the flow and D the covariance of one step's change of the overlaps; a round of
 gossip maps S linearly. It holds until xi / sqrt(N) is no longer small: up to the exit from the
-plateau, whose time is random at any N. Chapter `finite_size`, equation :eq:`eq-linear-noise`;
+plateau, whose time is random at any N. Chapter :doc:`finite_size`, equation :eq:`eq-linear-noise`;
 derived in the book (the expansion is van Kampen's, 1961).
 """
 

@@ -1,6 +1,7 @@
 """Perfect learning: the solution, its stability and its noise floor.
 
-Chapters `global_minimum` and `noise_and_width`. What names no paper here is derived in the book.
+Chapters :doc:`global_minimum` and :doc:`noise_and_width`. What names no paper here is derived in
+the book.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """The plateau: how long students stay alike.
 
-Chapter `plateau`. What names no paper here is derived in the book.
+Chapter :doc:`plateau`. What names no paper here is derived in the book.
 """
 
 from dataclasses import dataclass

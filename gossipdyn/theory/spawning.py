@@ -1,6 +1,6 @@
 """Noise to come: how much chance the plateau still adds, and which order of units that decides.
 
-Chapters `setback` and `warm_start`; derived in the book.
+Chapters :doc:`setback` and :doc:`warm_start`; derived in the book.
 """
 
 from typing import Any

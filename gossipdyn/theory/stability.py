@@ -1,6 +1,6 @@
 """Linear stability of the flow: fixed points and their modes.
 
-Chapter `plateau`. What names no paper here is derived in the book.
+Chapter :doc:`plateau`. What names no paper here is derived in the book.
 """
 
 from collections.abc import Callable
@@ -67,11 +67,11 @@ def fixed_point(
     ----------
     Chapter :doc:`plateau`, equation :eq:`eq-fixed-point`; derived in the book.
     """
-    coordinates, round = _checked(problem, near, round)
+    coordinates, gossip = _checked(problem, near, round)
     if within is not None:
         function(within, "within, a projection of Overlaps such as gossipdyn.symmetric,")
     unit = np.eye(coordinates.size)
-    if round is None:
+    if gossip is None:
         tolerance = 1e-11
         eta = problem.eta or problem.eta_v  # the unit of rates
 
@@ -84,10 +84,10 @@ def fixed_point(
         tolerance = 1e-8  # the integration's own, 1e-10, grows along unstable directions
 
         def mismatch(y):
-            return _after_round(coordinates, y, round) - y
+            return _after_round(coordinates, y, gossip) - y
 
         def jacobian(y):
-            return _round_derivative(coordinates, y, round) - unit
+            return _round_derivative(coordinates, y, gossip) - unit
 
     basis = unit if within is None else _range(coordinates, within)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
@@ -156,7 +156,7 @@ def modes(
     Chapter :doc:`plateau`, equation :eq:`eq-modes`; Saad and Solla (1995) for the escape from the
     plateau, beyond it derived in the book.
     """
-    coordinates, round = _checked(problem, x, round)
+    coordinates, gossip = _checked(problem, x, round)
     y = coordinates.pack(x)
     rough = coordinates.jacobian(y, step=2e-3)
     fine = coordinates.jacobian(y)
@@ -167,15 +167,15 @@ def modes(
             "teacher unit, on another student or at zero; for perfect learning use "
             "largest_stable_eta"
         )
-    if round is None:
+    if gossip is None:
         values, vectors = np.linalg.eig(fine)
         rates = values.real
     else:
-        values, vectors = np.linalg.eig(_round_derivative(coordinates, y, round))
+        values, vectors = np.linalg.eig(_round_derivative(coordinates, y, gossip))
         size = np.abs(values)
         erased = size < ERASED * size.max()
         rates = np.full(size.shape, -np.inf)
-        rates[~erased] = np.log(size[~erased]) / round[0]
+        rates[~erased] = np.log(size[~erased]) / gossip[0]
     directions = []
     for i in np.argsort(-rates, kind="stable"):
         vector = vectors[:, i].imag if values[i].imag < 0 else vectors[:, i].real
@@ -187,7 +187,7 @@ def modes(
 
 
 def _checked(problem, x, round):
-    """The Coordinates of x, and the round with its A as an array or a callable."""
+    """The Coordinates of x, and the round of gossip with its A as an array or a callable."""
     check_one_state(problem, x)
     if round is None and len(x.v) > 1:
         raise ValueError(
@@ -208,21 +208,21 @@ def _checked(problem, x, round):
     return Coordinates(problem, x), round
 
 
-def _after_round(coordinates, y, round):
+def _after_round(coordinates, y, gossip):
     """The state y after training and mixing."""
-    period, A = round
+    period, A = gossip
     path = scipy.integrate.solve_ivp(
         lambda _, y: coordinates.rate(y), (0, period), y, "DOP853", rtol=1e-10, atol=1e-13
     )
     return coordinates.pack(mixed(A, Overlaps(*coordinates.unpack(path.y[:, -1]))))
 
 
-def _round_derivative(coordinates, y, round):
+def _round_derivative(coordinates, y, gossip):
     """The derivative (n, n) of _after_round() with respect to y.
 
     That of the flow, Z, obeys dZ/dalpha = J Z along it. Equation :eq:`eq-round-modes`.
     """
-    period, A = round
+    period, A = gossip
     n = y.size
 
     def rate(_, z):

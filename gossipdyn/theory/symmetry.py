@@ -1,6 +1,6 @@
 """How alike the students are: the symmetric family, and how far a state has left it.
 
-Chapters `plateau` and `setback`.
+Chapters :doc:`plateau` and :doc:`setback`.
 """
 
 from typing import Annotated

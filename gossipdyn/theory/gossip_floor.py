@@ -1,7 +1,7 @@
 """What label noise leaves when workers gossip: floors of workers in one basin.
 
-Chapter `topology`. gossipdyn.noise_floor is the floor of one worker, to all orders in eta; here it
-is the first order, for any graph. Derived in the book.
+Chapter :doc:`topology`. gossipdyn.noise_floor is the floor of one worker, to all orders in eta;
+here it is the first order, for any graph. Derived in the book.
 """
 
 from dataclasses import dataclass
