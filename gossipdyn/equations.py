@@ -12,6 +12,8 @@ Workers draw their own samples, so overlaps between different workers have no no
 (2019) for the second layer; the equations of several workers are derived in the book.
 """
 
+from __future__ import annotations
+
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Starts: weights that have given overlaps, and overlaps of random weights."""
 
+from __future__ import annotations
+
 import numpy as np
 from numpy.typing import ArrayLike
 

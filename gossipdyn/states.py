@@ -1,5 +1,7 @@
 """States: the weights of P workers, or their overlaps; and the arrow from one to the other."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Self
 
@@ -94,7 +96,7 @@ class Overlaps:
 
     @classmethod
     def single(cls, Q: ArrayLike, R: ArrayLike, v: ArrayLike) -> Self:
-        """Make the overlaps of one worker, P = 1.
+        """Make the overlaps of one worker, P = 1; what does not fit is refused as by Overlaps.
 
         Parameters
         ----------
@@ -109,11 +111,6 @@ class Overlaps:
         -------
         Overlaps
             The state, with a worker axis of length one.
-
-        Raises
-        ------
-        ValueError
-            If the shapes do not fit, or if Overlaps refuses the arrays.
 
         Examples
         --------

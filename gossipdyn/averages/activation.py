@@ -9,6 +9,8 @@ By Stein's lemma I3 = C_ab H2(a, c) + C_bc J2(a, c) with H2 = <g''(a) g(c)>, so 
 averages of two fields only. Chapter :doc:`gaussian_averages` derives the formulas.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any

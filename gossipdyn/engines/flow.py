@@ -3,6 +3,8 @@
 Chapter :doc:`from_sgd_to_ode`, equation :eq:`eq-flow`.
 """
 
+from __future__ import annotations
+
 from functools import partial
 from numbers import Real
 from typing import Any

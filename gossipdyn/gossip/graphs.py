@@ -4,6 +4,8 @@ A[receiver, sender] is the weight of the sender's parameters in the receiver's n
 graph of one worker is [[1]]. Chapter :doc:`topology`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 

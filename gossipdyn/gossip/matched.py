@@ -3,6 +3,8 @@
 Chapter :doc:`diagnosis`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -19,7 +21,7 @@ from .mix import apply_to_rows, warn_of_drift
 TIE = 0.1  # a gain of chance is this large about twice in a thousand at N = 1000
 
 
-def matched(A: ArrayLike, problem: Problem | None = None, tie: float = TIE) -> "Matched":
+def matched(A: ArrayLike, problem: Problem | None = None, tie: float = TIE) -> Matched:
     """Make a round of gossip that first sorts every sender's units like the receiver's.
 
     Students that learnt the same features in different orders have a poor mean. So each receiver

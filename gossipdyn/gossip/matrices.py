@@ -1,5 +1,7 @@
 """What is made of a mixing matrix, and what it does: weights, lost edges, the spectral gap."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 

@@ -5,6 +5,8 @@ W^p <- sum_q A_pq W^q. On overlaps this is R <- A R and Q <- A Q A^T on the work
 at any N, because a mean of rows has the mean of their overlaps. Chapter :doc:`gossip_square`.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from dataclasses import replace

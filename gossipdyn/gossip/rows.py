@@ -6,6 +6,8 @@ them is one matrix B on all rows, W <- B W, Q <- B Q B^T, R <- B R, v <- B v. Ch
 :doc:`gossip_square`, equation :eq:`eq-square`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +18,7 @@ from ..labels import check_kind, of_workers, workers
 from .mix import apply_mixing, apply_to_rows
 
 
-def rows(B: ArrayLike, hidden: dict[str, ArrayLike] | None = None) -> "Rows":
+def rows(B: ArrayLike, hidden: dict[str, ArrayLike] | None = None) -> Rows:
     """Make a round that replaces all rows by B times them, for schedules [(period, rows(B)), ...].
 
     Parameters

@@ -6,6 +6,8 @@ flipped signs and copies, and with correlated teachers it comes without loss. Th
 derived in the book.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields

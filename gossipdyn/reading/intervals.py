@@ -4,6 +4,8 @@ The standard of evidence of the book, in CONTRIBUTING: every rate and every medi
 lower and upper end cover the truth with the probability `confidence`, nearly.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

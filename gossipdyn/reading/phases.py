@@ -3,6 +3,8 @@
 Chapter :doc:`plateau`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Annotated
 

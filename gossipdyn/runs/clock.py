@@ -1,5 +1,7 @@
 """The clock that all engines share: every time of a run, laid out before it begins."""
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable

@@ -1,5 +1,7 @@
 """run(): the one loop and the one clock that all engines share."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Iterable

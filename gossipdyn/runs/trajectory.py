@@ -1,5 +1,7 @@
 """Trajectory: what every engine returns."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field, fields
@@ -119,7 +121,7 @@ class Trajectory:
         return kind(**{name: array[:, i] for name, array in arrays.items()})
 
     def at(self, alpha: float) -> Any:
-        """Return the state at the recorded time nearest alpha.
+        """Return the state at the recorded time nearest alpha, as state() does.
 
         If that time stands twice, because a round ended then, it is the state after mixing.
 
@@ -127,11 +129,6 @@ class Trajectory:
         ----------
         alpha : float
             The time.
-
-        Returns
-        -------
-        Overlaps
-            The state, as state() returns it.
         """
         distance = np.abs(self.alpha - number(alpha, "alpha"))
         return self.state(int(np.flatnonzero(distance == distance.min())[-1]))

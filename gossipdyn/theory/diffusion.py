@@ -3,6 +3,8 @@
 Chapter :doc:`finite_size`, equation :eq:`eq-diffusion`; derived in the book.
 """
 
+from __future__ import annotations
+
 from functools import lru_cache
 from itertools import product
 from typing import Annotated

@@ -11,6 +11,8 @@ plateau, whose time is random at any N. Chapter :doc:`finite_size`, equation :eq
 derived in the book (the expansion is van Kampen's, 1961).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated

@@ -4,6 +4,8 @@ Chapter :doc:`topology`. gossipdyn.noise_floor is the floor of one worker, to al
 here it is the first order, for any graph. Derived in the book.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

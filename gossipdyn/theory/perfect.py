@@ -4,6 +4,8 @@ Chapters :doc:`global_minimum` and :doc:`noise_and_width`. What names no paper h
 the book.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np

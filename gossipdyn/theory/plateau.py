@@ -3,6 +3,8 @@
 Chapter :doc:`plateau`. What names no paper here is derived in the book.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np

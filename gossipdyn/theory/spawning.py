@@ -3,6 +3,8 @@
 Chapters :doc:`setback` and :doc:`warm_start`; derived in the book.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

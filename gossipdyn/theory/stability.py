@@ -3,6 +3,8 @@
 Chapter :doc:`plateau`. What names no paper here is derived in the book.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated
 

@@ -3,6 +3,8 @@
 Chapters :doc:`plateau` and :doc:`setback`.
 """
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import numpy as np
