@@ -207,8 +207,8 @@ def drift(
 
     Notes
     -----
-    By Stein's lemma -eta v_k <g'(lambda_k) e x> is a sum of weight rows: row a with weight
-    c_a <g'_k g'_a>, and row k with weight sum_a c_a <g''_k g_a>.
+    By Stein's lemma ``-eta v_k <g'(lambda_k) e x>`` is a sum of weight rows: row a with weight
+    ``c_a <g'_k g'_a>``, and row k with weight ``sum_a c_a <g''_k g_a>``.
 
     References
     ----------
@@ -222,7 +222,7 @@ def drift(
 def noise(problem: Problem, x: Overlaps, alpha: float = 0.0) -> Annotated[np.ndarray, "... P K K"]:
     """Compute the growth of a worker's own Q by the scatter of single samples.
 
-    It is (eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>).
+    It is ``(eta^2 / batch) v_k v_l (<g'_k g'_l e^2> + sigma^2 <g'_k g'_l>)``.
 
     Parameters
     ----------

@@ -36,14 +36,14 @@ class Activation:
     odd : bool
         Whether g(-x) = -g(x).
     i2, j2, h2 : callable
-        The averages <g(a) g(b)>, <g'(a) g'(b)> and <g''(a) g(b)> as functions of the entries
-        (c_aa, c_ab, c_bb) of a covariance, which broadcast. They do not check their input.
+        The averages ``<g(a) g(b)>``, ``<g'(a) g'(b)>`` and ``<g''(a) g(b)>`` as functions of the
+        entries (c_aa, c_ab, c_bb) of a covariance, which broadcast. They do not check their input.
     i4 : callable
-        The average <g'(a) g'(b) g(c) g(d)> of covariances (..., 4, 4).
+        The average ``<g'(a) g'(b) g(c) g(d)>`` of covariances (..., 4, 4).
     square : callable
         A function of a covariance C (..., n, n), a number K and coefficients c (..., n). It returns
-        <g'_i g'_j (sum_a c_a g_a)^2>, (..., K, K), for i and j among the first K of the n fields:
-        all averages over four fields that the noise term needs, at once.
+        ``<g'_i g'_j (sum_a c_a g_a)^2>``, (..., K, K), for i and j among the first K of the n
+        fields: all averages over four fields that the noise term needs, at once.
 
     References
     ----------
@@ -71,7 +71,7 @@ class Activation:
     square: Callable
 
     def I2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
-        """Compute <g(a) g(b)>.
+        """Compute ``<g(a) g(b)>``.
 
         Parameters
         ----------
@@ -96,7 +96,7 @@ class Activation:
         return self.i2(C[..., 0, 0], C[..., 0, 1], C[..., 1, 1])
 
     def I3(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
-        """Compute <g'(a) b g(c)>.
+        """Compute ``<g'(a) b g(c)>``.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class Activation:
         return C[..., 0, 1] * self.h2(*pair) + C[..., 1, 2] * self.j2(*pair)
 
     def I4(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
-        """Compute <g'(a) g'(b) g(c) g(d)>.
+        """Compute ``<g'(a) g'(b) g(c) g(d)>``.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class Activation:
         return self.i4(_covariance(C, 4))
 
     def J2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
-        """Compute <g'(a) g'(b)>.
+        """Compute ``<g'(a) g'(b)>``.
 
         Parameters
         ----------

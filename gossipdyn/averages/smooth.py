@@ -63,9 +63,9 @@ def smooth(
 
     Notes
     -----
-    Averages over two fields hold to 1e-9 of <g^2> (of <g'^2> for slopes), those over four fields
-    to 1e-5 of <g'^2 g^2>. They do so at every correlation, up to the variance that the refusal
-    names: with 32 nodes this is 284 for tanh, and 800 where two fields are enough.
+    Averages over two fields hold to 1e-9 of ``<g^2>`` (of ``<g'^2>`` for slopes), those over four
+    fields to 1e-5 of ``<g'^2 g^2>``. They do so at every correlation, up to the variance that the
+    refusal names: with 32 nodes this is 284 for tanh, and 800 where two fields are enough.
 
     A trajectory stores the name alone. To read one, make the activation again and give it:
     ``Trajectory.load(path, activation=...)``. To pickle an activation (for checkpoints, and for

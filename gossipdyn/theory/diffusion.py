@@ -47,10 +47,11 @@ def diffusion(problem: Problem, x: Overlaps) -> Annotated[np.ndarray, "n n"]:
 
     Notes
     -----
-    With e = phi - y, a sample of worker p moves ``N W^p f^T`` by -eta v_k g'_k e f, where f are the
-    fields of all rows. It moves the worker's own Q besides by eta^2 / batch v_k v_l g'_k g'_l e^2,
-    and v^p_k by -eta_v g_k e. The average over a worker's own fields is a deterministic quadrature.
-    Other workers' fields, given its own, and the label noise enter by their exact moments.
+    With e = phi - y, a sample of worker p moves ``N W^p f^T`` by ``-eta v_k g'_k e f``, where f are
+    the fields of all rows. It moves the worker's own Q besides by ``eta^2 / batch v_k v_l g'_k g'_l
+    e^2``, and v^p_k by -eta_v g_k e. The average over a worker's own fields is a deterministic
+    quadrature. Other workers' fields, given its own, and the label noise enter by their exact
+    moments.
 
     References
     ----------

@@ -86,11 +86,11 @@ def gossip_floor(
     Notes
     -----
     About the perfect solution the errors of the workers' rows fill all N directions. Let h be the
-    eigenvalues of H_kl = v_k v_l <g'_k g'_l>, and 1 the matrix of ones on the diagonal. In units of
-    eta sigma^2 / 2B the covariance D_h (P, P) between workers relaxes as D_h -> E D_h + (1 - E) 1,
-    with E = exp(-2 eta h period), and a round maps it to ``A D_h A^T``. With coupling of strength
-    kappa it balances ``eta h D + kappa (L D + D L^T) / 2 = eta h``, where L = 1 - A. The risk of
-    worker p is (eta sigma^2 / 4B) sum_h h D_h,pp.
+    eigenvalues of ``H_kl = v_k v_l <g'_k g'_l>``, and 1 the matrix of ones on the diagonal. In
+    units of eta sigma^2 / 2B the covariance D_h (P, P) between workers relaxes as D_h -> E D_h + (1
+    - E) 1, with E = exp(-2 eta h period), and a round maps it to ``A D_h A^T``. With coupling of
+    strength kappa it balances ``eta h D + kappa (L D + D L^T) / 2 = eta h``, where L = 1 - A. The
+    risk of worker p is (eta sigma^2 / 4B) sum_h h D_h,pp.
 
     Two things are left out: the noise that errors make themselves, of relative order eta, and noise
     beyond the first order in sigma^2. For two erf units and P = 8 the true floor of the mean, in
