@@ -136,7 +136,7 @@ def reals(
 
 
 def frozen(a: Any, name: str, narrow: bool = False) -> np.ndarray:
-    """reals() that nobody can write to, for records."""
+    """The array of reals(), read-only, for records."""
     numbers = reals(a, name, narrow)
     numbers.setflags(write=False)
     return numbers

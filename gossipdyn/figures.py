@@ -14,7 +14,8 @@ from . import book
 from .problem import Problem
 from .runs.trajectory import Trajectory
 
-# Okabe & Ito's colours, told apart by every kind of colour vision; each has its own line besides.
+# The colours of Okabe and Ito can be told apart by every kind of colour vision; each also has a
+# line style of its own.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, BLACK, GREY = "#E69F00", "#56B4E9", "#000000", "#767676"
 CYCLE = cycler(

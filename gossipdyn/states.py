@@ -12,8 +12,6 @@ from .checks import COARSE, EXACT, apart, frozen, reals, rounding, whole, within
 from .labels import as_numpy, check_kind, labelled
 from .problem import Problem, check_problem, overlaps_of_teacher
 
-ROUNDING = 1e-9  # an eigenvalue above minus this part of the largest one counts as zero
-
 
 @labelled
 @dataclass(frozen=True, eq=False)
@@ -349,7 +347,7 @@ def check_overlaps(problem, x):
 def _check_gram(G):
     within_range(G, "[[Q, R], [R.T, T]]")
     values = np.linalg.eigvalsh(G)
-    if np.any(values[..., 0] < -ROUNDING * np.abs(values[..., -1])):
+    if np.any(values[..., 0] < -EXACT * np.abs(values[..., -1])):
         raise ValueError(
             f"no weights have these overlaps: smallest eigenvalue of [[Q, R], [R.T, T]] is "
             f"{values[..., 0].min():.3g}, it must not be below 0"

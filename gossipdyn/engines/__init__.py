@@ -1,1 +1,1 @@
-"""Three ways to move a state forward in time, each an independent witness."""
+"""Three engines that move a state forward in time, each computed on its own."""

@@ -114,7 +114,7 @@ def block_of_steps(rule, rows, v, X, zeta, labels):
     problem, n, K = rule.problem, X.shape[1], v.shape[1]
     length = n // problem.batch
     g, dg = problem.activation.torch_g, problem.activation.torch_dg
-    # for one sample torch would take another product, which rounds as it likes
+    # for one sample torch would take another product, which rounds in another way
     fields = torch.bmm(rows, X.mT) if n > 1 else (rows * X).sum(-1, keepdim=True)
     clean = labels(fields[:, K:])
     label = clean + problem.sigma * zeta[:, None]

@@ -361,7 +361,7 @@ def _weights(moving, N):
     """The tiles side by side, as Weights (runs, ...)."""
 
     def runs_first(arrays):
-        # a run that has left every bound stays a number, for run() to refuse
+        # the numbers of a run that has diverged stay finite, so that run() can refuse it
         a = np.moveaxis(np.concatenate(arrays, axis=-1), -1, 0)
         return np.nan_to_num(a, nan=1e300, posinf=1e300, neginf=-1e300)
 

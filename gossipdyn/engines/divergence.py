@@ -1,4 +1,4 @@
-"""Divergence: when a run has left every bound, and which bound it broke."""
+"""Divergence: when the risk of a run has become too large, and which bound the run broke."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ LARGEST_RISK = 1e6  # beyond it a run has diverged
 
 
 class Diverged(ValueError):
-    """A risk left every bound.
+    """The risk of a run has become too large.
 
     Attributes
     ----------

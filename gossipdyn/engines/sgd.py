@@ -263,7 +263,7 @@ def _move(problem, pool, chunk, source, w, start, stop, back):
             u = block_of_steps(rule, rows, u, X, zeta, labels)
         if alike is not None:
             rows, u = rows.gather(1, alike[..., None].expand(-1, -1, N)), u.gather(1, alike)
-        # a run that has left every bound stays a number, for run() to refuse
+        # the numbers of a run that has diverged stay finite, so that run() can refuse it
         moved_W[part] = rows[:, :K].nan_to_num_(1e30, 1e30, -1e30)
         moved_v[part] = u.nan_to_num(1e30, 1e30, -1e30)
 

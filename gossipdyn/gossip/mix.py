@@ -1,4 +1,4 @@
-"""Gossip: the one operator that averages workers, and its remedy for units in different order.
+"""Gossip: the one operator that averages workers.
 
 A round of gossip replaces every worker's weights by a weighted mean of its neighbours',
 W^p <- sum_q A_pq W^q. On overlaps this is R <- A R and Q <- A Q A^T on the worker axes: exact,
