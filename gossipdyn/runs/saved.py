@@ -52,6 +52,7 @@ def _pack(t):
     description = {
         "format": FORMAT,
         "problem": {"activation": t.problem.activation.name, **_scalars(t.problem)},
+        "class": type(t.problem).__name__,
         "complete": t.complete,
         "engine": t.engine,
         "rounds": [(period, repr(A) if callable(A) else None) for period, A in t.asked["rounds"]],

@@ -337,6 +337,11 @@ class Trajectory:
                 f"{path} has format {newest}, gossipdyn {__version__} reads up to {FORMAT}: "
                 "install a newer gossipdyn"
             )
+        if description.get("class", "Problem") != "Problem":
+            raise ValueError(
+                f"the problem of {path} is a {description['class']}, a file holds those of the "
+                "class Problem alone: compute the run again"
+            )
         if activation is None:
             activation = named(name)
         elif activation.name != name:
