@@ -38,12 +38,13 @@ class Activation:
     i2, j2, h2 : callable
         The averages ``<g(a) g(b)>``, ``<g'(a) g'(b)>`` and ``<g''(a) g(b)>`` as functions of the
         entries (c_aa, c_ab, c_bb) of a covariance, which broadcast. They do not check their input.
-    i4 : callable
-        The average ``<g'(a) g'(b) g(c) g(d)>`` of covariances (..., 4, 4).
     square : callable
         A function of a covariance C (..., n, n), a number K and coefficients c (..., n). It returns
         ``<g'_i g'_j (sum_a c_a g_a)^2>``, (..., K, K), for i and j among the first K of the n
         fields: all averages over four fields that the noise term needs, at once.
+    i4 : callable, optional
+        The average ``<g'(a) g'(b) g(c) g(d)>`` of covariances (..., 4, 4), which it does not check.
+        It follows from ``square``, so nothing but I4 asks for it; given, I4 keeps more digits.
 
     References
     ----------
@@ -67,8 +68,8 @@ class Activation:
     i2: Callable
     j2: Callable
     h2: Callable
-    i4: Callable
     square: Callable
+    i4: Callable | None = None
 
     def I2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
         """Compute ``<g(a) g(b)>``.
@@ -143,7 +144,16 @@ class Activation:
         ----------
         Equation :eq:`eq-I4`; Saad and Solla (1995).
         """
-        return self.i4(_covariance(C, 4))
+        C = _covariance(C, 4)
+        return self._polarised(C) if self.i4 is None else self.i4(C)
+
+    def _polarised(self, C):
+        """I4 from two squares: 4 g_c g_d = (g_c + g_d)^2 - (g_c - g_d)^2."""
+        plus, minus = (
+            self.square(C, 2, np.broadcast_to([0.0, 0.0, 1.0, sign], C.shape[:-1]))[..., 0, 1]
+            for sign in (1.0, -1.0)
+        )
+        return (plus - minus) / 4
 
     def J2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
         """Compute ``<g'(a) g'(b)>``.
