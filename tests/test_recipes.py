@@ -24,10 +24,6 @@ START = gd.random_start(PROBLEM, workers=2, students=2, N=100, seed=3)
 LEAK = 0.3
 
 
-def flipped(C, signs):
-    return C * np.multiply.outer(signs, signs)
-
-
 def leaky_two(average, first, second):
     """<f(a) g(b)> of functions that are a part of ReLU's on either side of zero."""
 
@@ -44,16 +40,17 @@ STEP = {1: 1.0, -1: LEAK}  # of its slope
 
 
 def leaky_square(C, K, c):
-    """By polarisation, from <g'_i g'_j g_a g_b> of ReLU with fields turned round."""
+    """From <g'_i g'_j g_a g_b> of ReLU, with fields turned round: all sets of four at once."""
     n = C.shape[-1]
-    total = np.zeros((*C.shape[:-2], K, K))
-    for i, j, a, b in np.ndindex(K, K, n, n):
-        four = C[..., [i, j, a, b], :][..., [i, j, a, b]]
-        for signs in np.ndindex(2, 2, 2, 2):
-            s, t, u, w = (1 - 2 * k for k in signs)
-            part = STEP[s] * STEP[t] * SIDE[u] * SIDE[w] * c[..., a] * c[..., b]
-            total[..., i, j] += part * gd.relu.i4(flipped(four, [s, t, u, w]))
-    return total
+    sets = np.array([*np.ndindex(K, K, n, n)])[:, None]
+    signs = 1 - 2 * np.array([*np.ndindex(2, 2, 2, 2)])
+    parts = [
+        np.where(signs[:, k] > 0, 1, side[-1]) for k, side in enumerate([STEP] * 2 + [SIDE] * 2)
+    ]
+    four = C[..., sets[..., :, None], sets[..., None, :]] * (signs[:, :, None] * signs[:, None])
+    values = gd.relu.i4(four) @ np.prod(parts, axis=0)
+    values = values * c[..., sets[:, 0, 2]] * c[..., sets[:, 0, 3]]
+    return values.reshape(*C.shape[:-2], K, K, -1).sum(-1)
 
 
 leaky = gd.Activation(
