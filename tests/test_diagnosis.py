@@ -228,6 +228,103 @@ def test_a_worker_or_a_unit_alone():
     assert not nothing.harmful and nothing.matched_ratio == 1
 
 
+# thresholds, from both sides
+
+
+@pytest.mark.parametrize(
+    "cosine, verdict",
+    [
+        (0.19, "different features, which matching cannot help"),
+        (0.21, "some features differ"),
+        (0.79, "some features differ"),
+        (0.81, "same features: averaging is safe"),
+    ],
+)
+def test_how_alike_two_workers_are_in_words(cosine, verdict):
+    """Each unit of one worker has one cosine with its partner; 0.8 is the scatter of one solution.
+
+    The mean of two such units loses (1 - cosine) / 2 of their squared norm: 0.1 at 0.8.
+    """
+    e, sine = np.eye(4), np.sqrt(1 - cosine**2)
+    x = students([e[:2], cosine * e[:2] + sine * e[2:]])
+    assert gd.diagnose(x, PAIR, problem=teacher(4)).verdict.startswith(verdict)
+    assert gd.diagnose(x, PAIR).harmful == (cosine < 0.8)
+
+
+@pytest.mark.parametrize("lost, harmful", [(0.19, False), (0.21, True)])
+def test_without_a_teacher_the_larger_of_floor_and_scatter_counts(lost, harmful):
+    """At N = 100 the floor is 0.2, at N = 10^4 it is 0.02 and the scatter is more."""
+    cosine = 1 - 2 * lost
+    x = students([[[1, 0]], [[cosine, np.sqrt(1 - cosine**2)]]])
+    assert gd.diagnose(x, PAIR, N=100).harmful == harmful
+    assert gd.diagnose(x, PAIR, N=10**4).harmful
+
+
+@pytest.mark.parametrize(
+    "alignment, verdict",
+    [
+        (0.49, "not specialised yet: mutual cosine near 0"),
+        (0.51, "different features, which matching cannot help"),
+    ],
+)
+def test_half_aligned_units_are_features(alignment, verdict):
+    """Workers look at different teacher units, by one cosine, and elsewhere where nobody looks."""
+    rows = alignment * np.eye(8)[:4] + np.sqrt(1 - alignment**2) * np.eye(8)[4:]
+    x = students([rows[:2], rows[2:]])
+    x = gd.Overlaps(Q=x.Q, R=x.R[..., :4], v=x.v)
+    assert gd.diagnose(x, PAIR, problem=teacher(4)).verdict.startswith(verdict)
+
+
+@pytest.mark.parametrize(
+    "cosine, verdict",
+    [
+        (0.79, "same features: averaging is safe"),
+        (0.81, "not specialised yet: the units of a worker are alike"),
+    ],
+)
+def test_units_of_one_worker_have_separated_below_a_cosine(cosine, verdict):
+    x = students([[[1, 0], [cosine, np.sqrt(1 - cosine**2)]]] * 2)
+    assert gd.diagnose(x, PAIR, problem=teacher(2)).verdict.startswith(verdict)
+
+
+@pytest.mark.parametrize("gain, verdict", [(0.095, "same"), (0.105, "units in different order")])
+def test_an_exchange_that_gains_less_than_the_tie_is_none(gain, verdict):
+    """Units a + d b and a - d b, which stand the other way round: 2 d^2 / (1 + d^2) is gained."""
+    a, b, rest = np.eye(3)
+    d = np.sqrt(gain / (2 - gain))
+    rows = [a + d * b, a - d * b, 2 * rest]
+    x = students([rows, [rows[1], rows[0], rows[2]]])
+    assert gd.diagnose(x, PAIR, problem=teacher(3)).verdict.startswith(verdict)
+
+
+@pytest.mark.parametrize("apart, ratio", [(1e-11, 1), (1e-7, 0)])
+def test_workers_that_differ_by_rounding_are_equal(apart, ratio):
+    """Their units are a + d b and a - d b, exchanged: |difference|^2 is 2 d^2 of the total."""
+    d = np.sqrt(apart / 2)
+    x = students([[[1, d], [1, -d]], [[1, -d], [1, d]]])
+    assert gd.diagnose(x, PAIR).matched_ratio == pytest.approx(ratio, abs=1e-4)
+
+
+@pytest.mark.parametrize("fall, harmful", [(1e-11, False), (1e-7, True)])
+def test_a_fall_of_alignment_by_rounding_is_none(fall, harmful):
+    before, after = students([[[1]]]), gd.Overlaps.single([[1]], [[1 - fall]], [1])
+    assert gd.diagnose(before, after=after, problem=teacher(1)).harmful == harmful
+
+
+@pytest.mark.parametrize("name", ["Q", "R"])
+def test_a_worker_that_a_round_changes_by_rounding_does_not_count(name):
+    """One worker loses 0.3 of alignment, at a floor of 0.2. If two count, the mean is 0.15."""
+    rows = [[[0.5, np.sqrt(0.75)]], [[1, 0]]]
+    before, after = students(rows), students([rows[0], [[0.7, np.sqrt(0.51)]]])
+    before = gd.Overlaps(before.Q, before.R[..., :1], before.v)
+    for change, harmful in [(1e-14, True), (1e-10, False)]:
+        arrays = {"Q": np.array(after.Q), "R": np.array(after.R[..., :1])}
+        arrays[name].flat[0] *= 1 + change
+        changed = gd.Overlaps(**arrays, v=after.v)
+        d = gd.diagnose(before, after=changed, problem=teacher(1), N=100)
+        assert d.harmful == harmful
+
+
 # where the rule "Q_ij rises after averaging" fails
 
 

@@ -160,6 +160,15 @@ def test_a_cycle_is_sorted_by_itself():
     np.testing.assert_array_equal(gd.matched(SWAP, tie=2).matrix(x)[:4, 4:], np.eye(4))
 
 
+@pytest.mark.parametrize("gain, order", [(0.095, [0, 1]), (0.105, [1, 0])])
+def test_by_default_an_exchange_must_gain_a_tenth(gain, order):
+    """Units a + d b and a - d b, exchanged, gain 2 d^2 / (1 + d^2) of their squared norms."""
+    a, b = np.eye(2)
+    d = np.sqrt(gain / (2 - gain))
+    x = students([[a + d * b, a - d * b], [a - d * b, a + d * b]])
+    np.testing.assert_array_equal(gd.matched(SWAP).matrix(x)[:2, 2:], np.eye(2)[order])
+
+
 @pytest.mark.parametrize("K", [2, 3, 4])
 def test_students_that_have_not_specialised_are_averaged_as_they_are(K):
     """At N = 10^5 chance gains 3 / sqrt(N) = 0.01 at most, a tenth of the default tie."""

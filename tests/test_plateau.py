@@ -121,6 +121,40 @@ def test_what_escape_refuses():
             gd.escape(HALF, x0, record)
 
 
+@pytest.mark.parametrize("off, alike", [(0.95e-9, True), (1.05e-9, False)])
+def test_units_of_the_teacher_are_alike_up_to_rounding(off, alike):
+    """In v_star, in the norms and in the overlaps with one another, of 1 or 0.5."""
+    T = 0.5 * (np.eye(3) + 1)
+    x0 = start(np.eye(3), np.zeros((3, 3)))
+    one = np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]])
+    three = replace(HALF, v_star=np.ones(3), T=T)
+    for problem in (
+        replace(three, v_star=[1, 1, 1 - off]),
+        replace(three, T=T * (1 - off * np.diag([0, 0, 1]))),
+        replace(three, T=T * (1 - off * one)),
+    ):
+        if alike:
+            gd.escape(problem, x0, [0.0])
+        else:
+            with pytest.raises(ValueError, match="teacher's units differ"):
+                gd.escape(problem, x0, [0.0])
+
+
+def test_the_length_is_that_to_an_asymmetry_of_a_tenth():
+    tilted = start(0.2 * np.eye(2), [[0.02, 0], [0, 0.02]])
+    growth = gd.escape(HALF, tilted, [gd.plateau_length(HALF, tilted)]).growth[0]
+    assert gd.asymmetry(tilted) * np.exp(growth) == pytest.approx(0.1, rel=1e-6)
+    assert gd.plateau_length(HALF, tilted, threshold=0.02) == 0
+    assert gd.plateau_length(HALF, tilted, threshold=0.019) == 0
+
+
+def test_what_does_not_escape_is_given_up():
+    """Students before a silent teacher push one another away, and no more."""
+    silent = replace(HALF, v_star=[0, 0])
+    with pytest.raises(ValueError, match=r"exp\(2.3\) before alpha=2e\+05: it grew by exp\(0.1"):
+        gd.plateau_length(silent, start(np.eye(2), [[0.01, 0], [0, 0.01]]))
+
+
 # phases
 
 

@@ -138,6 +138,21 @@ def test_a_family_of_fixed_points_is_reached_by_least_squares():
     assert x.Q[0, 2, 0, 2] == pytest.approx(0.2, abs=0.01)
 
 
+def test_directions_slower_than_1e_7_of_the_fastest_are_left_where_they_are():
+    """On the plateau Q_ii - Q_ij relaxes at 4.7e-3 eta of the fastest rate, to 0.0649 eta."""
+    for eta, relaxes in [(3e-5, True), (5e-6, False)]:
+        Q = plateau(committee(2, eta=eta), apart=0.5 * eta).Q[0, 0, 0]
+        assert (abs((Q[0] - Q[1]) / eta - 0.0649) < 0.005) == relaxes
+
+
+def test_a_search_halves_steps_that_do_not_help():
+    """From a unit of Q = 6.3 seven steps in a row would lead to negative Q, unless halved."""
+    problem = committee(1, eta=0.5)
+    near = gd.Overlaps.single([[6.3]], [[0.9 * np.sqrt(6.3)]], [1])
+    x = gd.fixed_point(problem, near)
+    assert x.Q.item() == pytest.approx(1) and x.R.item() == pytest.approx(1)
+
+
 def test_what_fixed_point_refuses():
     problem = committee(2, eta=0.5)
     two = gd.mix(np.ones((2, 1)), two_students())
@@ -212,6 +227,18 @@ def test_modes_of_training_and_mixing():
     eigenvalues = np.array([1, 2 / 3])  # of path(3), and 0: erased
     assert turning == pytest.approx(escape + np.log(eigenvalues) / period, abs=1e-8)
     assert np.isneginf(rates).sum() >= 2
+
+
+@pytest.mark.parametrize("kept", [1e-11, 1e-15])
+def test_what_a_round_erases_has_the_rate_minus_infinity(kept):
+    """Linear units: R of their difference keeps a part of itself, and decays at eta between."""
+    problem, period = committee(1, activation=gd.linear, eta=0.5), 2.0
+    A = (1 - kept) * gd.complete(2) + kept * np.eye(2)
+    x = gd.mix(np.ones((2, 1)), gd.perfect(problem))
+    rates = gd.modes(problem, x, round=(period, A))[0]
+    difference = -0.5 + np.log(kept) / period
+    found = np.abs(rates - difference) < 0.01
+    assert found.any() == (kept > 1e-13) and np.isneginf(rates).any()
 
 
 def test_one_worker_that_mixes_with_nobody_has_the_flows_modes():
