@@ -16,11 +16,12 @@ def table(name: str) -> list[dict[str, str]]:
 def in_repository(*parts: str) -> Path:
     """Return the path of a file of the repository, such as in_repository("book", "data", "x.csv").
 
-    The repository is the one that the package is imported from, or else the one that the kernel was
-    started in. Raises ValueError, in words, if there is none, or no such file in it.
+    The repository is the one that the package is imported from. An installed package has these
+    files itself, so that a page that was downloaded alone runs; else it is the repository that the
+    kernel was started in. Raises ValueError, in words, if there is none, or no such file in it.
     """
-    here = Path.cwd()
-    roots = [Path(__file__).parents[1], here, *here.parents]
+    here, package = Path.cwd(), Path(__file__).parent
+    roots = [package.parent, package / "files", here, *here.parents]
     root = next((r for r in roots if (r / "book" / "data").is_dir()), None)
     if root is None:
         raise ValueError(

@@ -1,6 +1,11 @@
 """The shared plots show what they are handed, and name what differs."""
 
+import json
+import re
+import shutil
+import tomllib
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -9,6 +14,7 @@ import pytest
 import gossipdyn as gd
 from gossipdyn import book, figures
 
+ROOT = Path(__file__).parents[1]
 PROBLEM = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=0.5)
 START = gd.Overlaps.single(Q=np.diag([0.2, 0.3]), R=np.diag([0.1, 0.05]), v=[1, 1])
 
@@ -74,6 +80,31 @@ def test_a_table_is_found_wherever_the_kernel_runs(tmp_path, monkeypatch):
     assert list(rows[0]) == ["N", "u_start", "exit", "u_exit"]
     assert len(rows) > 1000 and not any(row["N"].startswith("#") for row in rows)
     assert book.in_repository("tests", "data", "committee_M2_K2.csv").exists()
+
+
+def test_an_installed_package_has_all_files_that_pages_read(tmp_path, monkeypatch):
+    """The wheel takes along what stands in the repository, where in_repository looks for it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    taken = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    site = tmp_path / "site"
+    for source, target in taken.items():
+        assert target == f"gossipdyn/files/{source}"
+        copy = shutil.copytree if (ROOT / source).is_dir() else shutil.copy
+        (site / target).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / source, site / target)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(book, "__file__", str(site / "gossipdyn" / "book.py"))
+    read = {
+        tuple(re.findall(r'"([^"]+)"', arguments))
+        for page in ROOT.glob("book/*.ipynb")
+        for cell in json.loads(page.read_text())["cells"]
+        for arguments in re.findall(r"in_repository\(([^)]*)\)", "".join(cell["source"]))
+    }
+    assert len(read) >= 5
+    for parts in read:
+        if "." in parts[-1]:  # the name may be the page's variable
+            assert book.in_repository(*parts).is_file()
+    assert len(book.table("exit_times")) > 1000
 
 
 def test_a_table_that_is_not_there_is_refused_with_those_that_are():
