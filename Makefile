@@ -5,7 +5,7 @@ READY := .venv/ready
 PAGES ?= book/*.ipynb
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
-.PHONY: book test test-portable check execute tables bench clean
+.PHONY: book test fast test-portable check execute tables bench clean
 
 # The book, in _build/html. A warning fails it.
 book: $(READY)
@@ -16,6 +16,10 @@ book: $(READY)
 test: $(READY)
 	$(BIN)/pytest tests --numprocesses=logical --maxprocesses=4 --dist=loadscope
 	$(BIN)/pytest book $(NBVAL)
+
+# The unit tests that are not marked slow, in a minute and a half on two cores.
+fast: $(READY)
+	$(BIN)/pytest tests -m "not slow" --numprocesses=logical --maxprocesses=4 --dist=loadscope
 
 # What could hang on the machine's CPU, once more as if it had another one: the tests of the chain
 # and of what decomposes matrices, and the pages that do either.
@@ -40,8 +44,8 @@ execute: $(READY)
 	    --ExecutePreprocessor.record_timing=False $(PAGES)
 
 # Processes fill the cores, so a process keeps to one thread. No progress bars in outputs.
-test test-portable execute tables: export OMP_NUM_THREADS := 1
-test test-portable execute: export TQDM_DISABLE := 1
+test fast test-portable execute tables: export OMP_NUM_THREADS := 1
+test fast test-portable execute: export TQDM_DISABLE := 1
 
 # Every table in book/data, in under two hours on two cores, or some of the scripts in benchmarks/
 # that make them: make tables TABLES=exit_times. Once killed, it goes on where it was.

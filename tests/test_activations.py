@@ -242,6 +242,7 @@ def test_two_field_averages_of_large_fields_keep_the_stated_accuracy():
         assert np.abs(off).max() < 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [gd.tanh, gd.softplus])
 def test_shipped_smooth_activations_reach_the_stated_accuracy(f):
     many = gd.smooth(f.g, f.dg, nodes=64)
@@ -344,6 +345,7 @@ def test_files_name_their_activation(tmp_path):
     assert gd.Trajectory.load(path, activation=gd.smooth(np.sin, np.cos)) == t
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [*EVERY, SINE])
 def test_torch_twins_are_the_same_functions(f):
     torch = pytest.importorskip("torch")
@@ -477,6 +479,7 @@ def starts(problem):
     yield "perfect", perfect(problem), 100.0
 
 
+@pytest.mark.slow
 def test_relu_flow_does_not_stall():
     """To alpha = 100 at rtol 1e-8 from wherever fields are parallel, coincide or vanish."""
     for eta in (0.1, 0.5):
@@ -489,6 +492,7 @@ def test_relu_flow_does_not_stall():
             assert np.all(np.isfinite(t.risk)) and t.risk.min() > -1e-11, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", [gd.erf, gd.relu, gd.tanh, gd.gelu(2.0)])
 def test_equal_students_stay_equal(f):
     problem = gd.Problem(f, np.ones(2), np.eye(2), eta=0.5, eta_v=0.1)
@@ -506,6 +510,7 @@ def test_equal_students_stay_equal(f):
         assert not np.array_equal(t.v[..., 0], t.v[..., 2])
 
 
+@pytest.mark.slow
 def test_gelu_flow_reaches_perfect_learning_at_the_sharpest():
     """Near it the solver's Jacobian asks for averages just beyond what overlaps can be."""
     problem = gd.Problem(gd.gelu(1e4), np.ones(2), np.eye(2), eta=1e-3)
@@ -517,6 +522,7 @@ def test_gelu_flow_reaches_perfect_learning_at_the_sharpest():
 # Every activation in all engines, two workers, both layers, with gossip.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta_v", [0, 0.2])
 @pytest.mark.parametrize("f", EVERY)
 def test_every_activation_in_every_engine(f, eta_v):
@@ -564,6 +570,7 @@ def deviation_from_relu(eta, span, betas):
     return [np.abs(curve(gd.gelu(beta)) - relu).max() for beta in betas]
 
 
+@pytest.mark.slow
 def test_gelu_curves_become_those_of_relu():
     """Two laws (derived): the drift deviates by 1/beta^2; the noise, whose <g'^2> falls short of
     1/2 on a strip of width 1/beta, by eta/beta. The first rules at small eta, the second in the

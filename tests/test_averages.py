@@ -30,6 +30,7 @@ def integrands(f):
 CASES = [(f, name) for f in ACTIVATIONS for name in ("I2", "J2", "I3", "I4")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("f, name", CASES)
 def test_averages_are_their_integrals(f, name, seed):
@@ -156,6 +157,7 @@ def test_averages_take_stacks_of_covariances(f):
             assert whole[at] == getattr(f, name)(stack[at])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("f", ACTIVATIONS)
 def test_slopes_are_slopes(f):
     """dg is the slope of g, h2 holds the slope of dg, and the torch pair is the NumPy pair."""

@@ -48,6 +48,7 @@ def agrees(t, value, array="risk"):
 # the factor 1/2 of the loss
 
 
+@pytest.mark.slow
 @every_engine
 def test_the_loss_is_half_the_squared_error(name):
     """Somebody left out the 1/2, and eta was doubled: .3829 where .5273 is right."""
@@ -66,6 +67,7 @@ def test_the_loss_is_half_the_squared_error(name):
         assert t.risk[0, -1, 0] == pytest.approx(0.5272924, abs=5e-8)
 
 
+@pytest.mark.slow
 def test_the_learning_rate_of_mse_loss_is_half_of_eta():
     """nn.MSELoss has no 1/2: its SGD at lr is ours at eta = 2 lr (and eta_v = 2 N lr)."""
     torch = pytest.importorskip("torch")
@@ -221,6 +223,7 @@ def test_defaults_are_tight_enough():
 ESCAPES = {1e-2: 936.41, 1e-3: 1313.67, 1e-4: 1685.22, 1e-6: 2418.35, 1e-8: 3143.60}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a", ESCAPES)
 @pytest.mark.parametrize("options", [{}, {"rtol": 1e-10}], ids=["default", "tight"])
 def test_the_escape_from_a_small_asymmetry(a, options):

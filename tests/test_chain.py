@@ -153,6 +153,7 @@ def test_perfect_students_stay_perfect_where_labels_have_no_noise():
     assert np.abs(t.risk).max() < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("A", [gd.complete(3), gd.ring(3), [[0.5, 0.3, 0.2]] * 3])
 @pytest.mark.filterwarnings("ignore:columns do not sum to 1")
 def test_equal_units_of_a_worker_stay_equal_to_the_last_bit(A):

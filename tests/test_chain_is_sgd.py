@@ -119,11 +119,13 @@ def case(request):
     return request.param, play(plain, request.param), play(gd.chain, request.param)
 
 
+@pytest.mark.slow
 def test_chain_and_plain_sgd_have_one_law(case):
     _, simulated, chained = case
     agree(simulated, chained)
 
 
+@pytest.mark.slow
 def test_chain_and_sgd_have_one_law(case):
     name, simulated, chained = case
     t = play(gd.sgd, name)
@@ -131,6 +133,7 @@ def test_chain_and_sgd_have_one_law(case):
     agree(t, simulated)
 
 
+@pytest.mark.slow
 def test_one_degree_of_freedom_too_many_is_another_law(case, monkeypatch):
     name, simulated, _ = case
     chi = markov._chi
@@ -138,6 +141,7 @@ def test_one_degree_of_freedom_too_many_is_another_law(case, monkeypatch):
     assert disagreement(simulated, play(gd.chain, name))[0] < FIVE_SIGMA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CASES)[:2])
 def test_samples_that_forget_the_directions_before_them_have_another_law(name, monkeypatch):
     """Without the normals along what has piled up, fresh parts would be orthogonal."""
@@ -157,6 +161,7 @@ def test_samples_that_forget_the_directions_before_them_have_another_law(name, m
 # little room: d = P K + M = 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("N", "batch"), [(3, 1), (4, 1), (4, 2), (6, 2), (7, 2)]
 )  # d, d + 1 = d + P batch - 1, d + 1, d + P batch - 1, d + P batch
@@ -173,6 +178,7 @@ def test_small_n_leaves_fewer_fresh_directions(N, batch, eta_v):
 # known moments
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("eta", "grows"), [(1.5, False), (1.8, True)])
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_linear_unit_at_small_n_grows_below_the_rate_that_the_limit_calls_stable(
@@ -204,6 +210,7 @@ def test_a_linear_unit_at_small_n_grows_below_the_rate_that_the_limit_calls_stab
     assert flow.risk[0, -1, 0] < 0.8  # the limit sees it decay in either case
 
 
+@pytest.mark.slow
 def test_complete_averaging_after_every_step_is_a_batch_of_all_workers():
     problem = replace(ERF, eta_v=0.5, sigma=0.3)
     one = gd.random_start(problem, workers=1, students=2, N=20, seed=1)

@@ -43,6 +43,7 @@ def go(engine, path, A=None, problem=PROBLEM, **options):
     return gd.run(engine, problem, x0, schedule, record=record, checkpoint=path, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("stop", [1, 4])
 def test_a_resumed_run_equals_one_that_was_never_stopped(tmp_path, monkeypatch, name, stop):
@@ -137,6 +138,7 @@ for kind, make in t.KINDS.items():
 """
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_taken_up_by_another_bit_for_bit(tmp_path):
     def child(path, out, stop, seed):
         code = CHILD.format(tests=TESTS, path=tmp_path / path, out=tmp_path / out, stop=stop)
@@ -214,6 +216,7 @@ OUTSIDE = [counts_in_a_global, counts_in_a_default, CountsInItsClass(), counts_o
 OUTSIDE += [draws_from_numpy, draws_from_python]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("A", OUTSIDE, ids=lambda A: getattr(A, "__name__", "class"))
 def test_a_state_outside_the_callable_is_refused_after_its_first_round(tmp_path, A):
     before = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -39,7 +39,10 @@ Saad and Solla {cite}`saad1995exact` did it; see [](section).
 """
 CELL = "import gossipdyn as gd\n\nprint(f'{gd.erf.I2([[1, 0.5], [0.5, 1]]):.4f}')"
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -200,6 +200,7 @@ def test_workers_apart_are_workers_coupled_with_strength_zero():
             )
 
 
+@pytest.mark.slow
 def test_coupling_is_the_limit_of_many_small_rounds():
     """Rounds with I + tau kappa (A - I) every tau: a deviation proportional to tau."""
     problem, x = problem_and_overlaps(3, 2, 2, **FULL)
@@ -294,6 +295,7 @@ def two_orders():
     return gd.Overlaps(Q=(rows @ rows.T).reshape(2, 2, 2, 2), R=R, v=np.ones((2, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coupling", [None, (0.0, np.eye(2))], ids=["apart", "coupled"])
 def test_units_that_are_equal_up_to_rounding_stay_possible(coupling):
     """The square of their distance is a rounding, and may lie below 0; at eta=1.5 it grows."""

@@ -43,6 +43,7 @@ def slope(values, errors):
     return fit[1], np.sqrt(covariance[1, 1])
 
 
+@pytest.mark.slow
 def test_the_bias_of_the_mean_falls_like_1_over_N():
     limit = norm(end(gd.flow()))[0]
     finite = [norm(t) for t in ends()]
@@ -64,6 +65,7 @@ def test_the_spread_of_single_runs_falls_like_1_over_sqrt_N(name):
     assert abs(exponent + 0.5) < 3 * error
 
 
+@pytest.mark.slow
 def test_sgd_has_the_bias_of_the_chain():
     N, runs = int(SIZES[1]), int(RUNS[1])
     chain, sgd, limit = (norm(t) for t in (ends()[1], end(gd.sgd(N=N, runs=runs)), end(gd.flow())))

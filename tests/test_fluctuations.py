@@ -62,6 +62,7 @@ def test_the_diffusion_of_u_by_a_product_rule():
     assert error < 0.01 * expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("activation", [gd.erf, gd.relu])
 @pytest.mark.parametrize("P, batch", [(1, 1), (1, 3), (2, 2)])
 def test_the_diffusion_is_the_covariance_of_one_step(activation, P, batch):
@@ -136,6 +137,7 @@ def deviations(problem, x0, rounds, record, N, runs, **options):
     return np.array(scores), theory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [{}, {"eta_v": 0.3, "batch": 2}, {"weight_decay": 0.1}, {"activation": gd.relu, "eta": 0.3}],
@@ -147,6 +149,7 @@ def test_every_entry_against_the_chain(options):
     assert np.abs(scores[0]).max() < 1e-9  # all runs start alike
 
 
+@pytest.mark.slow
 def test_every_entry_through_rounds_of_gossip():
     x0 = gd.mix(np.ones((2, 1)), START)
     A = np.array([[0.75, 0.25], [0.25, 0.75]])
@@ -160,6 +163,7 @@ def test_every_entry_through_rounds_of_gossip():
     assert gap[end - 1].min() > 0.05 and gap[end].max() < 1e-6
 
 
+@pytest.mark.slow
 def test_every_entry_beyond_the_plateau():
     """eta = 1.5 from R = .2 I: the run leaves its plateau by alpha = 25, tested up to 40."""
     problem = replace(TWO, eta=1.5, sigma=0.0)
@@ -171,6 +175,7 @@ def test_every_entry_beyond_the_plateau():
     assert np.abs(scores).max() < 5
 
 
+@pytest.mark.slow
 def test_after_a_random_exit_the_theory_is_wrong():
     """From a symmetric start u grows without bound in the theory, but |u| stays below about 2."""
     problem, N = replace(TWO, eta=1.5), 100
@@ -199,6 +204,7 @@ def test_random_rows_scatter_as_random_start_says():
         assert np.all(np.abs(sample - S) < 5 * error + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta, V0", [(1.5, 1.2317), (0.5, 0.23496), (0.1, 0.040397)])
 def test_the_variance_that_noise_adds_to_the_escape(eta, V0):
     """V(0), the integral of D exp(-2 Lambda) from Q = I: what N u^2 gains over its start.
@@ -222,6 +228,7 @@ def test_the_variance_that_noise_adds_to_the_escape(eta, V0):
     assert V == pytest.approx(V0, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("random_rows", [True, False])
 def test_exits_from_the_plateau_follow_their_law(random_rows):
     """N = 200, eta = 1.5, when |u| passes .3: by the start's scatter and the steps' noise,

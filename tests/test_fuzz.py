@@ -284,6 +284,7 @@ def test_the_call_itself_works(name):
     inspect.signature(call).bind(**arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_one_odd_argument_is_refused_in_words_or_computed_on(name):
     odd = ODD[::10] if name in SLOW else ODD
@@ -368,6 +369,7 @@ def test_an_array_of_no_numbers_is_refused(name, key, array, put):
         assert "Error" not in str(refusal.value), form
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name, key, array, put", [a for a in ARRAYS if a[0] != "Weights"])
 def test_the_same_numbers_give_the_same_result_in_every_form(name, key, array, put):
     call, arguments = CALLS[name]

@@ -198,6 +198,7 @@ def test_doubly_stochastic_rounds_keep_the_mean_and_lose_disagreement(P, extra, 
 # the flow with gossip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("P", [2, 3])
 @pytest.mark.parametrize("eta_v", [0.0, 0.3])
 def test_averaging_ever_more_often_tends_to_a_batch_of_P(P, eta_v):
@@ -328,6 +329,7 @@ def simulated():
     return gd.run(gd.sgd(N=N, runs=RUNS, seed=1), GOSSIP, START, ROUNDS)
 
 
+@pytest.mark.slow
 def test_the_flow_with_gossip_is_what_sgd_does(simulated):
     """Within 5 standard errors of 64 runs plus O(1 / N), at every round up to alpha = 200."""
     t = gd.run(gd.flow(), GOSSIP, START, ROUNDS)
@@ -337,6 +339,7 @@ def test_the_flow_with_gossip_is_what_sgd_does(simulated):
     assert largest_excess(simulated, integrated(lambda x: 0)) < 5
 
 
+@pytest.mark.slow
 def test_sgd_refutes_an_eta_squared_term_between_workers(simulated):
     """The same comparison, with the term of shared samples put into Q^pq: off by 100 errors."""
     assert largest_excess(simulated, integrated(shared_samples)) > 50

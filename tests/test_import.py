@@ -87,6 +87,7 @@ def test_without_torch_only_sgd_is_missing_and_says_why(block):
     assert "Engine(name='flow'" in printed[-1]
 
 
+@pytest.mark.slow
 def test_with_torch_a_star_brings_all_names():
     pytest.importorskip("torch")
     (names,) = child("from gossipdyn import *; import gossipdyn", """

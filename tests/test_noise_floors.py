@@ -60,6 +60,7 @@ def test_the_mean_over_time_is_an_integral():
     assert np.all(floor.before < alone) and halves[0].mean == floor.mean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch, activation, M", [(4, gd.erf, 1), (1, gd.relu, 2)])
 def test_the_flow_falls_to_it_on_any_graph(batch, activation, M):
     """Also where workers differ and columns do not sum to 1, worker by worker."""

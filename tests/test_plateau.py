@@ -86,6 +86,7 @@ def test_small_asymmetry_grows_by_the_predicted_factor(K, M):
     assert np.log(last / first) == pytest.approx(growth, abs=1e-5)  # the asymmetry itself
 
 
+@pytest.mark.slow
 def test_the_plateaus_length_over_six_decades():
     """Time to eps = 5e-3 for R_11 = a: that of leaving, plus a fall that does not depend on a."""
     known = {1e-3: 1313.67, 1e-4: 1685.22, 1e-6: 2418.35, 1e-8: 3143.60}
@@ -236,6 +237,7 @@ def test_teacher_units_whose_norms_are_no_whole_numbers():
         assert gd.assignment(replace(HALF, T=T), start(T, T)).tolist() == [[0, 1]]
 
 
+@pytest.mark.slow
 def test_every_run_and_worker_of_a_finite_engine():
     """Noisy runs: what phases() says of each is checked against the run's own risk and overlaps."""
     N, runs = 200, 32

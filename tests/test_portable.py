@@ -16,6 +16,8 @@ import pytest
 HERE = Path(__file__).parent
 CHOICES = [("", ""), ("Haswell", "default"), ("SkylakeX", "avx2"), ("Prescott", "default")]
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def panels(tmp_path_factory):

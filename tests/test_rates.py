@@ -98,6 +98,7 @@ def test_a_run_from_a_later_start_sees_the_rates_of_then(name):
     assert np.abs(runs[0].Q - runs[2].Q).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_the_three_engines_agree_in_law_with_rates_that_jump():
     rounds = [(0.5, gd.complete(2))] * 4
     start = gd.random_start(STEEP, workers=2, students=2, N=200, seed=3)

@@ -68,6 +68,7 @@ leaky = gd.Activation(
 )
 
 
+@pytest.mark.slow
 def test_an_activation_of_ones_own_serves_flow_and_simulation():
     problem = replace(PROBLEM, activation=leaky, eta=0.2, eta_v=0.1)
     flow = gd.run(gd.flow(rtol=1e-5), problem, START, [(0.5, gd.complete(2))] * 2)
@@ -175,6 +176,7 @@ class Scaled(gd.Problem):
         return Samples(w.N, w.W_star, lambda draws: self.size * draws, usual.labels)
 
 
+@pytest.mark.slow
 def test_a_problem_of_ones_own_brings_its_averages_and_its_samples():
     problem = Scaled(gd.erf, [1, 1], I2, eta=0.3, sigma=0.2, size=1.5)
     rounds = [(0.5, gd.complete(2))] * 2

@@ -92,6 +92,7 @@ def test_a_kept_copy_is_what_the_worker_was(name):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-12 if name == "chain" else 1e-14)
 
 
+@pytest.mark.slow
 def test_a_copy_takes_its_overlaps_with_the_workers_along():
     """Half of now and half of a round ago: exact in SGD, so on overlaps with all cross terms."""
     half = np.block([[I2 / 2, I2 / 2], [I2, 0 * I2]])
@@ -139,6 +140,7 @@ def test_an_outer_step_overshoots_as_is_known():
     np.testing.assert_allclose(t.risk[0, t.after_mixing, 0], known, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_heavy_ball_and_plain_outer_steps_have_their_known_risks():
     clean = replace(PROBLEM, sigma=0.0)
     start = from_one(4, *A_START)
@@ -156,6 +158,7 @@ def test_heavy_ball_and_plain_outer_steps_have_their_known_risks():
     )
 
 
+@pytest.mark.slow
 def test_an_outer_step_is_the_same_in_law_in_sgd():
     clean, start = replace(PROBLEM, sigma=0.0), from_one(4, *C_START)
     rounds = [(5.0, outer(4, 1.0, 0.7, True))] * 8

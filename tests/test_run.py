@@ -512,6 +512,7 @@ def test_newer_and_foreign_files_are_refused(tmp_path):
 # the progress bar
 
 
+@pytest.mark.slow
 def test_the_progress_bar_appears_after_two_seconds_on_a_terminal_alone():
     code = """
         import sys, time

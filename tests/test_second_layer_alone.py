@@ -31,6 +31,7 @@ def test_the_flow_learns_v_in_closed_form():
     assert np.all(t.Q == X.Q) and np.all(t.R == X.R)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["chain", "sgd"])
 def test_finite_engines_learn_it_on_average(engine):
     """The mean step is linear in v: at every N the mean obeys v += -(eta_v / N) (G v - H v*)."""

@@ -265,6 +265,7 @@ def test_equal_units_stay_equal(N, runs, dtype):
     assert not np.array_equal(t.weights.W[:, :, 0], t.weights.W[:, :, 1])
 
 
+@pytest.mark.slow
 def test_complete_averaging_after_every_step_has_the_law_of_a_batch():
     N, runs, steps = 20, 1500, 40
     problem = replace(TWO, eta=0.8, eta_v=0.3, sigma=0.3)

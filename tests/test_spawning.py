@@ -11,6 +11,7 @@ TWO = gd.Problem(activation=gd.erf, v_star=(1, 1), T=np.eye(2), eta=1.5)
 UNIT = gd.Overlaps.single(np.eye(2), np.zeros((2, 2)), [1, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta, V", [(1.5, 1.2321), (0.5, 0.2351), (0.1, 0.0404)])
 def test_known_noise_to_come(eta, V):
     # by hand in chapter finite_size, where the quadrature of the kicks leaves 5e-4
@@ -22,6 +23,7 @@ def test_known_probabilities_of_different_orders():
     assert np.allclose(found, [0.223, 0.140, 0.106, 0.058, 0.015], rtol=0, atol=6e-4)
 
 
+@pytest.mark.slow
 def test_it_is_the_variance_of_the_full_theory():
     """fluctuations() knows nothing of u: it has the covariance of all overlaps."""
     problem = replace(TWO, sigma=0.3, batch=2, T=[[1, 0.3], [0.3, 1]])
@@ -33,6 +35,7 @@ def test_it_is_the_variance_of_the_full_theory():
     assert np.allclose(V[0] - V, gained, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_for_three_units_it_is_one_entry_of_the_diffusion_matrix():
     three = gd.Problem(activation=gd.erf, v_star=np.ones(3), T=np.eye(3), eta=1.0)
     x = gd.Overlaps.single(np.eye(3), np.zeros((3, 3)), np.ones(3))
@@ -55,6 +58,7 @@ def test_late_noise_is_a_geometric_tail():
     assert np.isclose(V[1] / V[0], np.exp(-2 * np.diff(path.growth))[0], rtol=2e-2)
 
 
+@pytest.mark.slow
 def test_the_chain_parts_as_often_as_the_law_says():
     """With label noise, at N = 60, two workers spawned from one start at alpha = 5."""
     problem, runs, N = replace(TWO, sigma=0.2), 512, 60
@@ -99,6 +103,7 @@ def test_two_units_are_a_case_of_the_sampled_law():
     assert abs(seen - law) < 5 * np.sqrt(law * (1 - law) / 40_000)
 
 
+@pytest.mark.slow
 def test_three_units_part_at_random_when_nothing_is_shared():
     three = gd.Problem(activation=gd.erf, v_star=np.ones(3), T=np.eye(3), eta=1.0)
     small = gd.Overlaps.single(np.eye(3), np.zeros((3, 3)), np.ones(3))

@@ -57,6 +57,7 @@ def own_threads(_):
     return torch.get_num_threads()
 
 
+@pytest.mark.slow
 def test_a_sweep_returns_what_a_loop_returns():
     points = [(eta, None) for eta in (0.1, 0.2, 0.3)]
     assert gd.sweep(settle, points) == [settle(point) for point in points]
@@ -93,6 +94,7 @@ def script(folder, factor=1):
     return [sys.executable, str(path)]
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_computes_only_what_is_missing(tmp_path):
     process = subprocess.Popen(script(tmp_path), cwd=tmp_path, start_new_session=True)
     while len(list((tmp_path / "notes").iterdir())) < 5:
@@ -107,6 +109,7 @@ def test_a_killed_sweep_computes_only_what_is_missing(tmp_path):
     assert seen.count(0) == 1
 
 
+@pytest.mark.slow
 def test_a_changed_function_is_computed_anew(tmp_path):
     for factor in (1, 2):
         out = subprocess.check_output(script(tmp_path, factor), cwd=tmp_path, text=True)
@@ -120,6 +123,7 @@ def test_one_failing_point_is_named_and_loses_no_other():
     assert "two is too many" in e.value.failures[0][2]
 
 
+@pytest.mark.slow
 def test_processes_share_the_cores():
     assert set(gd.sweep(own_threads, range(2), cores=os.cpu_count())) == {1}
 
@@ -361,6 +365,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_every_kind_of_function_is_found_again_by_another_process(tmp_path):
     def lines(seed, **values):
         (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM.format(**values)))
@@ -425,6 +430,7 @@ def diverges(_):
     return gd.run(gd.flow(), problem, gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1]), 100.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [fails, diverges])
 def test_what_is_raised_survives_copies_pickles_and_pools(function):
     with pytest.raises(ValueError) as caught:
@@ -458,6 +464,7 @@ def test_every_exception_of_the_package_can_be_copied():
                 assert str(copy.copy(kind("words"))) == "words"
 
 
+@pytest.mark.slow
 def test_a_change_anywhere_in_gossipdyn_is_another_environment(tmp_path):
     """In every folder of the package; a change of a docstring alone is none."""
     package = tmp_path / "gossipdyn"

@@ -72,6 +72,7 @@ def test_a_script_says_how_long_it_takes(script):
     assert re.search(r"(minutes?|seconds) (on|of) (one|an) idle core", SCRIPTS[script].__doc__)
 
 
+@pytest.mark.slow
 def test_exit_times():
     seen = SCRIPTS["exit_times"].exits(50, 64, FRESH)
     rows = [row for row in tables.read("exit_times")[1] if row["N"] == "50"]
@@ -80,6 +81,7 @@ def test_exit_times():
         assert_near(mean_and_error(np.abs(seen[:, i])), mean_and_error(stored))
 
 
+@pytest.mark.slow
 def test_theory_meets_simulation_fixed():
     script = SCRIPTS["theory_meets_simulation"]
     rows = [row for row in tables.read("theory_meets_simulation_fixed")[1] if row["N"] == "50"]
@@ -89,6 +91,7 @@ def test_theory_meets_simulation_fixed():
             assert_near(pair, (float(row[name]), float(row[f"{name}_error"])))
 
 
+@pytest.mark.slow
 def test_theory_meets_simulation_exit():
     script = SCRIPTS["theory_meets_simulation"]
     chain, flow = script.exits(50, 48, FRESH)
@@ -99,6 +102,7 @@ def test_theory_meets_simulation_exit():
         assert_near(script.spread_and_error(times), stored)
 
 
+@pytest.mark.slow
 def test_noise_and_width():
     script = SCRIPTS["noise_and_width"]
     point = ("linear", 2, 1, 0.2, 0.0)
@@ -113,6 +117,7 @@ def test_noise_and_width():
     assert_near(mean_and_error(seen), (float(row["chain"]), float(row["error"])))
 
 
+@pytest.mark.slow
 def test_matched_early():
     script = SCRIPTS["matched_early"]
     times = script.learning_times(script.GRAPHS["ring"], 0, 100, runs=32, seed=FRESH)
@@ -131,6 +136,7 @@ def test_matched_early():
     )
 
 
+@pytest.mark.slow
 def test_gelu_bridge():
     script = SCRIPTS["gelu_bridge"]
     eta, beta = script.RATES[-1], 10
@@ -141,6 +147,7 @@ def test_gelu_bridge():
     assert abs(seen - float(row["off"])) < 5e-6 * seen + 1e-8
 
 
+@pytest.mark.slow
 def test_warm_start():
     script = SCRIPTS["warm_start"]
     problem, N, *_ = script.SETTINGS["three units, N = 25"]
@@ -158,6 +165,7 @@ def test_warm_start():
     assert_near((rates[0], error / pairs**0.5), (rates[1], error / stored**0.5))
 
 
+@pytest.mark.slow
 def test_setback_map():
     script = SCRIPTS["setback_map"]
     point = (60, 10)
@@ -169,6 +177,7 @@ def test_setback_map():
         assert_near(*((float(x[name]), float(x[f"{name}_error"])) for x in (seen, row)))
 
 
+@pytest.mark.slow
 def test_setback_runs():
     script = SCRIPTS["setback_map"]
     seen = np.array(script.runs_cell((0.0, 80), runs=64, seed=FRESH))
@@ -178,6 +187,7 @@ def test_setback_runs():
             assert_near(mean_and_error(seen[:, i]), mean_and_error(column(rows, name)))
 
 
+@pytest.mark.slow
 def test_setback_noise():
     script = SCRIPTS["setback_laws"]
     median, low, high = gd.bootstrap(script.capped(200, 64, FRESH))
@@ -185,6 +195,7 @@ def test_setback_noise():
     assert_near((median, (high - low) / (2 * 1.96)), (row["median"], row["error"]))
 
 
+@pytest.mark.slow
 def test_setback_early():
     script = SCRIPTS["setback_laws"]
     row = tables.read("setback_early")[1][0]
@@ -200,6 +211,7 @@ def ends(table, *setting):
     return np.array([float(rows[0][f"risk_{i}"]) for i in range(200)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", [("erf", 3, 2, 1.3, 1000), ("erf", 3, 2, 0, 10)])
 def test_global_minimum(setting):
     stored = ends("global_minimum", *map(str, setting))[:20]
@@ -209,6 +221,7 @@ def test_global_minimum(setting):
     assert (stored < 1e-6).any() and (stored > 1e-3).any()
 
 
+@pytest.mark.slow
 def test_global_minimum_free():
     setting = ("erf", 3, 2, 0, 10)
     stored = ends("global_minimum_free", *map(str, setting))[:20]
@@ -216,6 +229,7 @@ def test_global_minimum_free():
     assert np.isclose(seen, stored, rtol=0.06, atol=1e-8).sum() >= 19
 
 
+@pytest.mark.slow
 def test_diagnosis():
     script, name = SCRIPTS["diagnosis"], "K = M = 2"
     stored = [row for row in tables.read("diagnosis")[1] if row["setting"] == name]
@@ -230,6 +244,7 @@ def test_diagnosis():
             assert_same_rate(one, other, "count", "of")
 
 
+@pytest.mark.slow
 def test_topology():
     script = SCRIPTS["topology"]
     seen = script.floors(gd.chain(100, 16, FRESH), script.GRAPHS["ring"])
