@@ -1,5 +1,8 @@
 """The activation erf: g(x) = erf(x / sqrt 2), with the slope g'(x) = sqrt(2/pi) exp(-x^2 / 2)."""
 
+from functools import lru_cache
+from typing import NamedTuple
+
 import numpy as np
 from scipy.special import erf as _erf_function
 
@@ -48,51 +51,82 @@ def _erf_h2(caa, cab, cbb):
     return -cab / (1 + caa) * _erf_j2(caa, cab, cbb)
 
 
-def _erf_tilt(C, i, j):
-    """Covariance of all fields under the weight g'_i g'_j, for index arrays i, j (pairs,).
+def _erf_weighted(cab, cia, cib, cii):
+    """C_ab under a weight g'_i.
 
-    Returns (..., pairs, n, n) and the normalisation <g'_i g'_j> (..., pairs).
+    A slope is a Gaussian in its field; multiplying a Gaussian by it gives a Gaussian again,
+    C - C_.i (1 + C_ii)^-1 C_i.. As written here, a field that is i itself meets no difference of
+    large numbers: its variance becomes C_ii / (1 + C_ii).
     """
-    units = np.arange(i.max() + 1)
-    once, first = _erf_weighted(C[..., None, :, :], C[..., units, :], units)
-    once, pairs = once[..., i, :, :], np.arange(len(i))
-    twice, second = _erf_weighted(once, once[..., pairs, j, :], j)
-    return twice, 2 / np.pi / np.sqrt(first[..., i] * second)
-
-
-def _erf_weighted(C, row, i):
-    """Covariance of all fields under a weight g'_i: (..., sets, n, n), and 1 + C_ii (..., sets).
-
-    A slope is a Gaussian in its field; multiplying a Gaussian by it gives a Gaussian again, C -
-    C_.i (1 + C_ii)^-1 C_i.. In the form below the variance of field i itself, C_ii / (1 + C_ii), is
-    not a difference of large numbers. row (..., sets, n) is C_i., i (sets,).
-    """
-    own = row[..., np.arange(len(i)), i][..., None, None]
-    minors = C * own - row[..., :, None] * row[..., None, :]
-    return (C + minors) / (1 + own), 1 + own[..., 0, 0]
+    return (cab + (cab * cii - cia * cib)) / (1 + cii)
 
 
 def _erf_i4(C):
-    tilted, norm = _erf_tilt(C, np.array([0]), np.array([1]))
-    c, cd, d = (tilted[..., 0, k, l] for k, l in ((2, 2), (2, 3), (3, 3)))
-    return norm[..., 0] * _erf_i2(np.maximum(c, -0.5), cd, np.maximum(d, -0.5))
+    weight = 1.0
+    for i in (0, 1):
+        own, row = C[..., i, i, None, None], C[..., i, :]
+        weight = weight * (1 + own[..., 0, 0])
+        C = _erf_weighted(C, row[..., :, None], row[..., None, :], own)
+    c, cd, d = C[..., 2, 2], C[..., 2, 3], C[..., 3, 3]
+    average = _erf_i2(np.maximum(c, -0.5), cd, np.maximum(d, -0.5))
+    return 2 / np.pi / np.sqrt(weight) * average
 
 
 def _erf_square(C, K, c):
-    i, j = np.triu_indices(K)
-    tilted, norm = _erf_tilt(C, i, j)
-    variance = np.maximum(np.diagonal(tilted, axis1=-2, axis2=-1), -0.5)
-    averages = _erf_i2(variance[..., :, None], tilted, variance[..., None, :])
-    pairs = norm * np.einsum("...a,...pab,...b->...p", c, averages, c, optimize=False)
-    return _symmetric(pairs, i, j, K)
+    places, n = _places(K, C.shape[-1]), C.shape[-1]
+    own, rows = C.diagonal(axis1=-2, axis2=-1)[..., :K], C[..., :K, :]
+    once = _erf_weighted(
+        C[..., None, :, :], rows[..., :, None], rows[..., None, :], own[..., None, None]
+    ).reshape(*C.shape[:-2], K * n * n)
+    ab, ja, jb = (once.take(where, axis=-1) for where in (places.ab, places.ja, places.jb))
+    second = once.take(places.jj, axis=-1)
+    twice = _erf_weighted(ab, ja, jb, second[..., None])
+    variance = np.maximum(twice.take(places.own, axis=-1), -0.5)
+    averages = _erf_i2(variance.take(places.a, axis=-1), twice, variance.take(places.b, axis=-1))
+    averages *= (c.take(places.a, axis=-1) * c.take(places.b, axis=-1) * places.times)[..., None, :]
+    norm = 2 / np.pi / np.sqrt((1 + own).take(places.i, axis=-1) * (1 + second))
+    return (norm * averages.sum(-1)).take(places.full, axis=-1)
 
 
-def _symmetric(pairs, i, j, K):
-    """(..., pairs) -> (..., K, K), from the upper triangle."""
-    full = np.empty((*pairs.shape[:-1], K, K))
-    full[..., i, j] = pairs
-    full[..., j, i] = pairs
-    return full
+class _Places(NamedTuple):
+    """Where square() reads. Pairs are the slopes i <= j < K, entries the fields a <= b < n.
+
+    i : of each pair. jj, ab, ja, jb : of (i, j, j) for each pair, and of (i, a, b), (i, j, a) and
+    (i, j, b) for each of its entries, among the covariances under each weight g'_i.
+    a, b : of each entry, and how many `times` it counts in a square; own : entry of (a, a).
+    full : pair of each place (i, j).
+    """
+
+    i: np.ndarray
+    jj: np.ndarray
+    ab: np.ndarray
+    ja: np.ndarray
+    jb: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    times: np.ndarray
+    own: np.ndarray
+    full: np.ndarray
+
+
+@lru_cache
+def _places(K, n):
+    (i, j), (a, b) = np.triu_indices(K), np.triu_indices(n)
+    place, (p, q) = np.arange(K * n * n).reshape(K, n, n), (i[:, None], j[:, None])
+    full = np.empty((K, K), dtype=int)
+    full[i, j] = full[j, i] = np.arange(len(i))
+    return _Places(
+        i=i,
+        jj=place[i, j, j],
+        ab=place[p, a, b],
+        ja=place[p, q, a],
+        jb=place[p, q, b],
+        a=a,
+        b=b,
+        times=np.where(a == b, 1.0, 2.0),
+        own=np.flatnonzero(a == b),
+        full=full,
+    )
 
 
 erf = Activation(

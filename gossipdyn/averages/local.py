@@ -38,14 +38,15 @@ def local_averages(problem, C, v, rates, want):
     """
     f, K = problem.activation, v.shape[-1]
     eta, eta_v = rates
-    c = np.concatenate([v, np.broadcast_to(-problem.v_star, (*v.shape[:-1], problem.M))], axis=-1)
+    c = np.empty((*v.shape[:-1], K + problem.M))
+    c[..., :K], c[..., K:] = v, -problem.v_star
     variance = C.diagonal(axis1=-2, axis2=-1)
     pair = variance[..., :K, None], C[..., :K, :], variance[..., None, :]
     found = {}
     if "U" in want or "V" in want:
         G = f.j2(*pair) * c[..., None, :]
-        units = np.arange(K)
-        G[..., units, units] += (f.h2(*pair) @ c[..., None])[..., 0]
+        own = np.einsum("...kk->...k", G[..., :K])  # a view of the diagonal
+        own += (f.h2(*pair) @ c[..., None])[..., 0]
         G *= -eta * v[..., None]
         found |= {"U": G[..., :K], "V": G[..., K:]}
     if "noise" in want:
