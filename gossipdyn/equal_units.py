@@ -13,13 +13,13 @@ import numpy as np
 
 
 def first_by_overlaps(Q, R, v):
-    """The first unit of the same worker that each unit equals, by overlaps: (P, K) ints.
+    """The first unit of the same worker that each unit equals, by overlaps: (..., P, K) ints.
 
-    Q (P, K, P, K), R (P, K, M), v (P, K).
+    Q (..., P, K, P, K), R (..., P, K, M), v (..., P, K).
     """
-    own = np.einsum("pkpl->pkl", Q)
-    equal = equal_rows(own)
-    equal &= (R[:, :, None] == R[:, None]).all(-1) & (v[:, :, None] == v[:, None])
+    equal = equal_rows(np.einsum("...pkpl->...pkl", Q))
+    equal &= (R[..., :, None, :] == R[..., None, :, :]).all(-1)
+    equal &= v[..., :, None] == v[..., None, :]
     return equal.argmax(-1)
 
 
