@@ -313,3 +313,39 @@ def test_an_unstable_perfect_start_stays_possible(eta, activation):
     problem = gd.Problem(activation=activation, v_star=[1, 1], T=np.eye(2), eta=eta)
     t = gd.run(gd.flow(), problem, gd.perfect(problem), [(5.0, None)] * 40)
     assert t.risk.min() > -1e-5
+
+
+@pytest.mark.parametrize("coupling", [None, (0.3, gd.complete(2))], ids=["apart", "coupled"])
+def test_runs_together_are_each_run_alone_within_the_tolerance(coupling):
+    problem, x = problem_and_overlaps(2, 2, 2, runs=(5,), **FULL)
+    schedule = [(1.0, gd.complete(2)), (0.2, None), (0.2, gd.ring(2)), (30.0, None)]
+    engines = [gd.flow(coupling=coupling, together=together) for together in (True, False)]
+    together, alone = (gd.run(f, problem, x, schedule, record=[0.3, 20]) for f in engines)
+    assert together.engine["options"]["together"] and "together" not in alone.engine["options"]
+    for name in ("Q", "R", "v", "risk"):
+        one, other = getattr(together, name), getattr(alone, name)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)  # rtol x 100
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_run_that_diverges_leaves_the_others_right_until_then(together):
+    """e' = (-2 eta + eta^2) e for one linear unit: at eta = 2.4 a run grows unless it is perfect."""
+    problem = gd.Problem(gd.linear, v_star=[1], T=[[1]], eta=2.4)
+    R = np.array([1.0, 1.0, 0.0])  # the first two are perfect
+    Q, R, v = np.ones((3, 1, 1, 1, 1)), R.reshape(3, 1, 1, 1), np.ones((3, 1, 1))
+    x = gd.Overlaps(Q=Q, R=R, v=v)
+    with pytest.raises(gd.Diverged, match=r"run 2, worker 0") as error:
+        gd.run(gd.flow(together=together), problem, x, 100.0, record=[1, 2, 3, 90])
+    t = error.value.trajectory
+    np.testing.assert_allclose(t.risk[:2], 0, atol=1e-6)
+    after = t.alpha[:4]
+    np.testing.assert_allclose(t.risk[2, :4, 0], np.exp(0.96 * after), rtol=1e-6)  # rtol x 100
+
+
+def test_short_rounds_hold_the_tolerance_and_go_on_from_a_long_one():
+    """Short ways are gone by another solver than long ones: both agree with tight tolerances."""
+    problem, x = problem_and_overlaps(3, 2, 2, eta=0.5)
+    A = gd.complete(3)
+    schedule = [(30.0, A)] + [(0.2, A)] * 30 + [(400.0, A)] + [(3.0, A)] * 5
+    loose, tight = (gd.run(gd.flow(rtol=rtol), problem, x, schedule) for rtol in (1e-8, 1e-11))
+    np.testing.assert_allclose(loose.Q, tight.Q, rtol=0, atol=1e-6)  # rtol x 100
