@@ -329,7 +329,7 @@ def test_runs_together_are_each_run_alone_within_the_tolerance(coupling):
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_run_that_diverges_leaves_the_others_right_until_then(together):
-    """e' = (-2 eta + eta^2) e for one linear unit: at eta = 2.4 a run grows unless it is perfect."""
+    """One linear unit, e' = (-2 eta + eta^2) e: at eta = 2.4 a run that is not perfect grows."""
     problem = gd.Problem(gd.linear, v_star=[1], T=[[1]], eta=2.4)
     R = np.array([1.0, 1.0, 0.0])  # the first two are perfect
     Q, R, v = np.ones((3, 1, 1, 1, 1)), R.reshape(3, 1, 1, 1), np.ones((3, 1, 1))

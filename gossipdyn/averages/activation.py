@@ -45,6 +45,8 @@ class Activation:
     i4 : callable, optional
         The average ``<g'(a) g'(b) g(c) g(d)>`` of covariances (..., 4, 4), which it does not check.
         It follows from ``square``, so nothing but I4 asks for it; given, I4 keeps more digits.
+    slopes : callable, optional
+        j2 and h2 at once, as a pair, where that costs less than one after the other.
 
     References
     ----------
@@ -70,6 +72,7 @@ class Activation:
     h2: Callable
     square: Callable
     i4: Callable | None = None
+    slopes: Callable | None = None
 
     def I2(self, C: ArrayLike) -> Annotated[np.ndarray, "..."]:
         """Compute ``<g(a) g(b)>``.

@@ -35,8 +35,13 @@ def _erf_det(caa, cab, cbb):
     half of the value for parallel fields, and not that value.
     """
     size, least = np.abs(cab), 1 + caa + cbb
-    small, large = np.minimum(caa, cbb), np.maximum(caa, cbb)
-    return least + np.maximum(small * (large - size) + size * (small - size), -least / 2)
+    small = np.minimum(caa, cbb)
+    area = np.maximum(caa, cbb) - size
+    area *= small
+    small = small - size
+    small *= size
+    area += small
+    return least + np.maximum(area, -0.5 * least)
 
 
 def _erf_i2(caa, cab, cbb):
@@ -48,7 +53,12 @@ def _erf_j2(caa, cab, cbb):
 
 
 def _erf_h2(caa, cab, cbb):
-    return -cab / (1 + caa) * _erf_j2(caa, cab, cbb)
+    return _erf_slopes(caa, cab, cbb)[1]
+
+
+def _erf_slopes(caa, cab, cbb):
+    j2 = _erf_j2(caa, cab, cbb)
+    return j2, -cab / (1 + caa) * j2
 
 
 def _erf_weighted(cab, cia, cib, cii):
@@ -58,7 +68,11 @@ def _erf_weighted(cab, cia, cib, cii):
     C - C_.i (1 + C_ii)^-1 C_i.. As written here, a field that is i itself meets no difference of
     large numbers: its variance becomes C_ii / (1 + C_ii).
     """
-    return (cab + (cab * cii - cia * cib)) / (1 + cii)
+    new = cab * cii
+    new -= cia * cib
+    new += cab
+    new /= 1 + cii
+    return new
 
 
 def _erf_i4(C):
@@ -73,37 +87,38 @@ def _erf_i4(C):
 
 
 def _erf_square(C, K, c):
-    places, n = _places(K, C.shape[-1]), C.shape[-1]
+    n = C.shape[-1]
+    places = _places(K, n)
     own, rows = C.diagonal(axis1=-2, axis2=-1)[..., :K], C[..., :K, :]
     once = _erf_weighted(
         C[..., None, :, :], rows[..., :, None], rows[..., None, :], own[..., None, None]
     ).reshape(*C.shape[:-2], K * n * n)
-    ab, ja, jb = (once.take(where, axis=-1) for where in (places.ab, places.ja, places.jb))
     second = once.take(places.jj, axis=-1)
-    twice = _erf_weighted(ab, ja, jb, second[..., None])
-    variance = np.maximum(twice.take(places.own, axis=-1), -0.5)
-    averages = _erf_i2(variance.take(places.a, axis=-1), twice, variance.take(places.b, axis=-1))
-    averages *= (c.take(places.a, axis=-1) * c.take(places.b, axis=-1) * places.times)[..., None, :]
-    norm = 2 / np.pi / np.sqrt((1 + own).take(places.i, axis=-1) * (1 + second))
-    return (norm * averages.sum(-1)).take(places.full, axis=-1)
+    among = once.take(places.among, axis=-1)
+    twice = _erf_weighted(
+        among[..., 0, :, :], among[..., 1, :, :], among[..., 2, :, :], second[..., None]
+    )
+    both = np.maximum(twice.take(places.own, axis=-1), -0.5).take(places.fields, axis=-1)
+    averages = np.arctan2(twice, np.sqrt(_erf_det(both[..., 0, :], twice, both[..., 1, :])))
+    weights = c.take(places.fields, axis=-1)
+    averages *= (weights[..., 0, :] * weights[..., 1, :] * places.times)[..., None, :]
+    pairs = averages.sum(-1) / np.sqrt((1 + own).take(places.i, axis=-1) * (1 + second))
+    return pairs.take(places.full, axis=-1)
 
 
 class _Places(NamedTuple):
     """Where square() reads. Pairs are the slopes i <= j < K, entries the fields a <= b < n.
 
-    i : of each pair. jj, ab, ja, jb : of (i, j, j) for each pair, and of (i, a, b), (i, j, a) and
-    (i, j, b) for each of its entries, among the covariances under each weight g'_i.
-    a, b : of each entry, and how many `times` it counts in a square; own : entry of (a, a).
-    full : pair of each place (i, j).
+    i : of each pair. jj : of (i, j, j) among the covariances under each weight g'_i. among : of
+    (i, a, b), (i, j, a) and (i, j, b) there, (3, pairs, entries). fields : a and b, (2, entries).
+    times : (2 / pi)^2 times how often an entry counts in a square. own : entry of each (a, a).
+    full : pair of each (i, j), (K, K).
     """
 
     i: np.ndarray
     jj: np.ndarray
-    ab: np.ndarray
-    ja: np.ndarray
-    jb: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
+    among: np.ndarray
+    fields: np.ndarray
     times: np.ndarray
     own: np.ndarray
     full: np.ndarray
@@ -112,18 +127,15 @@ class _Places(NamedTuple):
 @lru_cache
 def _places(K, n):
     (i, j), (a, b) = np.triu_indices(K), np.triu_indices(n)
-    place, (p, q) = np.arange(K * n * n).reshape(K, n, n), (i[:, None], j[:, None])
+    place, p, q = np.arange(K * n * n).reshape(K, n, n), i[:, None], j[:, None]
     full = np.empty((K, K), dtype=int)
     full[i, j] = full[j, i] = np.arange(len(i))
     return _Places(
         i=i,
         jj=place[i, j, j],
-        ab=place[p, a, b],
-        ja=place[p, q, a],
-        jb=place[p, q, b],
-        a=a,
-        b=b,
-        times=np.where(a == b, 1.0, 2.0),
+        among=np.stack([place[p, a, b], place[p, q, a], place[p, q, b]]),
+        fields=np.stack([a, b]),
+        times=(2 / np.pi) ** 2 * np.where(a == b, 1.0, 2.0),
         own=np.flatnonzero(a == b),
         full=full,
     )
@@ -140,5 +152,6 @@ erf = Activation(
     j2=_erf_j2,
     h2=_erf_h2,
     i4=_erf_i4,
+    slopes=_erf_slopes,
     square=_erf_square,
 )

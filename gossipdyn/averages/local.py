@@ -38,15 +38,16 @@ def local_averages(problem, C, v, rates, want):
     """
     f, K = problem.activation, v.shape[-1]
     eta, eta_v = rates
-    c = np.empty((*v.shape[:-1], K + problem.M))
+    c = np.empty(C.shape[:-1])
     c[..., :K], c[..., K:] = v, -problem.v_star
     variance = C.diagonal(axis1=-2, axis2=-1)
     pair = variance[..., :K, None], C[..., :K, :], variance[..., None, :]
     found = {}
     if "U" in want or "V" in want:
-        G = f.j2(*pair) * c[..., None, :]
+        j2, h2 = f.slopes(*pair) if f.slopes else (f.j2(*pair), f.h2(*pair))
+        G = j2 * c[..., None, :]
         own = np.einsum("...kk->...k", G[..., :K])  # a view of the diagonal
-        own += (f.h2(*pair) @ c[..., None])[..., 0]
+        own += (h2 @ c[..., None])[..., 0]
         G *= -eta * v[..., None]
         found |= {"U": G[..., :K], "V": G[..., K:]}
     if "noise" in want:

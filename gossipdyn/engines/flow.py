@@ -187,7 +187,7 @@ def _integrate(first, path, step, now, times, *, rtol, atol):
         if explicit and failed:
             explicit, solver, now, y = False, None, solver.t, solver.y
             continue
-        if failed or not np.abs(solver.y).max() < LARGEST_RISK**0.5:
+        if failed or not solver.y @ solver.y < LARGEST_RISK:
             watch(problem, path.unpack(solver.y), solver.t, first=first)
         if failed:
             raise Diverged(f"the solver stopped at alpha={solver.t:.6g}: {message}")

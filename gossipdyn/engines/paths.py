@@ -129,12 +129,14 @@ class Apart:
         C[..., K:, K:] = self.problem.T
         if self.problem.trains_v:
             return C, y.take(self.at_v, axis=-1)
+        if y.ndim == 1:  # broadcast_to takes a tenth of the time of a rate
+            return C, self.own_v
         return C, np.broadcast_to(self.own_v, (*y.shape[:-1], *self.own_v.shape))
 
     def rate(self, alpha, y):
         problem, K = self.problem, self.shape[2]
         C, v = self._read(y)
-        lead = v.shape[:-1]
+        lead = C.shape[:-2]
         rates = problem.rates(alpha)
         want = ("U", "V", "noise", "dv") if problem.trains_v else ("U", "V", "noise")
         found = problem.local(C, v, rates, want)
