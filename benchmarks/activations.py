@@ -14,7 +14,8 @@ import time
 import numpy as np
 
 import gossipdyn as gd
-from gossipdyn.engines.flow import _Apart
+from gossipdyn.engines.paths import Apart
+from gossipdyn.equations import State
 
 
 def seconds(call, repeats):
@@ -37,7 +38,7 @@ def main():
             eta = 0.02 if f == gd.quadratic else 0.2
             problem = gd.Problem(f, v_star=np.ones(M), T=np.eye(M), eta=eta)
             x0 = gd.random_start(problem, workers=1, students=K, N=1000, scale=0.7, seed=3)
-            one = _Apart(problem, x0.Q, x0.R, x0.v)
+            one = Apart(problem, State(x0.Q[None], x0.R[None], x0.v[None]), 0, np.eye(M))  # T^-1
             rhs = seconds(lambda one=one: one.rate(None, one.start), 50)
             if f == gd.erf:
                 unit = rhs

@@ -1,7 +1,9 @@
-"""Cost of the flow in CPU time on one thread, and against a general-purpose explicit solver.
+"""Cost of the flow in CPU time on one thread, and of its rivals at equal error.
 
-Prints: the cost of one right-hand side, of trajectories at K=4, M=2 (erf, rtol 1e-8), how the
-cost grows with P, K and M between two rounds, and the ratio to SciPy's RK45 at the same rtol.
+Prints: the cost of one right-hand side; of trajectories at K=4, M=2 (erf, rtol 1e-8), of 64 runs
+one by one and together, of 200 short rounds; what SciPy's solvers and Runge-Kutta of order 4 with
+fixed steps cost on the same right-hand side until they are as exact as the flow is; and how the
+cost grows with P, K and M between two rounds.
 """
 
 import os
@@ -14,7 +16,8 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 import gossipdyn as gd
-from gossipdyn.engines.flow import _Apart
+from gossipdyn.engines.paths import Apart
+from gossipdyn.equations import State
 
 
 def seconds(call, *args, repeats=3):
@@ -32,20 +35,72 @@ def setting(P, K, M, eta=0.2):
     return problem, gd.random_start(problem, workers=P, students=K, N=1000, seed=3)
 
 
+def fixed_steps(rate, y, end, step):
+    """Runge-Kutta of order 4 with steps of one length, as loops over overlaps are often written."""
+    for _ in range(round(end / step)):
+        one = rate(0, y)
+        two = rate(0, y + step / 2 * one)
+        three = rate(0, y + step / 2 * two)
+        y = y + step / 6 * (one + 2 * two + 2 * three + rate(0, y + step * three))
+    return y
+
+
+def as_exact(solve, options, exact, error):
+    """The first of the options, from cheap to dear, with which solve() errs by `error` at most."""
+    for option in options:
+        with np.errstate(all="ignore"):  # steps that are far too long
+            if np.abs(solve(option) - exact).max() <= error:
+                return option
+    return options[-1]
+
+
+def rivals(one, problem, x0, end):
+    """Seconds of each way to `end` that is as exact as gd.run(gd.flow()): {name: seconds}."""
+
+    def scipys(method):
+        return lambda rtol: solve_ivp(
+            one.rate, (0, end), one.start, method=method, rtol=rtol, atol=rtol / 1000
+        ).y[:, -1]
+
+    def state(t):
+        return Apart(problem, State(t.Q[:, -1], t.R[:, -1], t.v[:, -1]), 0, np.eye(2)).start
+
+    exact = scipys("DOP853")(1e-13)
+    error = np.abs(state(gd.run(gd.flow(), problem, x0, end)) - exact).max()
+    print(f"the flow to alpha={end:g} errs by {error:.0e}; what is as exact costs, in its units:")
+    cost = {"flow": seconds(gd.run, gd.flow(), problem, x0, end)}
+    tolerances = [10.0**-n for n in range(4, 12)]
+    for method in ("RK45", "DOP853", "LSODA", "Radau"):
+        rtol = as_exact(scipys(method), tolerances, exact, error)
+        cost[f"{method}, rtol {rtol:.0e}"] = seconds(scipys(method), rtol, repeats=1)
+    steps = [2.0**-n for n in range(8)]
+    step = as_exact(lambda h: fixed_steps(one.rate, one.start, end, h), steps, exact, error)
+    fixed = seconds(fixed_steps, one.rate, one.start, end, step, repeats=1)
+    cost[f"Runge-Kutta 4, steps of {step:g}"] = fixed
+    return cost
+
+
 def main():
     problem, x0 = setting(1, 4, 2)
-    one = _Apart(problem, x0.Q, x0.R, x0.v)
+    one = Apart(problem, State(x0.Q[None], x0.R[None], x0.v[None]), 0, np.eye(2))  # T^-1
     many = range(2000)
-    rhs = seconds(lambda: [one.rate(None, one.start) for _ in many]) / len(many)
+    rhs = seconds(lambda: [one.rate(0.0, one.start) for _ in many]) / len(many)
     print(f"right-hand side, P=1 K=4 M=2: {1e6 * rhs:.0f} microseconds")
     for end in (100.0, 1e4):
-        flow = seconds(gd.run, gd.flow(), problem, x0, end)
-        print(f"flow to alpha={end:g}: {flow:.3f} s")
-        if end == 100.0:
-            explicit = seconds(
-                lambda: solve_ivp(one.rate, (0, 100.0), one.start, rtol=1e-8, atol=1e-11)
-            )
-            print(f"RK45 on the same right-hand side costs {explicit / flow:.1f} times as much")
+        print(f"flow to alpha={end:g}: {seconds(gd.run, gd.flow(), problem, x0, end):.3f} s")
+    starts = [gd.random_start(problem, students=4, N=1000, seed=s) for s in range(64)]
+    x = gd.Overlaps(*(np.stack([getattr(start, name) for start in starts]) for name in "QRv"))
+    for together in (False, True):
+        engine = gd.flow(together=together)
+        cost = seconds(gd.run, engine, problem, x, 100.0, repeats=1)
+        print(f"64 runs to alpha=100, together={together}: {cost:.2f} s")
+    several, start = setting(4, 4, 2)
+    cost = seconds(gd.run, gd.flow(), several, start, [(0.2, gd.ring(4))] * 200)
+    print(f"200 rounds of 0.2, P=4: {cost:.2f} s")
+    for end in (100.0, 1000.0):
+        cost = rivals(one, problem, x0, end)
+        for name, own in cost.items():
+            print(f"  {name:32s} {own / cost['flow']:6.1f}")
 
     print("\n  P  K  M   s to alpha=100   s per worker")
     for P, K, M in [(1, 2, 2), (1, 4, 2), (1, 8, 2), (1, 8, 8), (8, 8, 2), (16, 8, 2), (64, 8, 2)]:

@@ -23,6 +23,9 @@ from ..problem import Problem
 from .samples import samples_of
 
 
+KEPT = 64  # rules of blocks, about
+
+
 def steps(problem, w, X, zeta, now=0.0):
     """The weights after the steps that given samples and label noise make.
 
@@ -69,6 +72,8 @@ class Rule(NamedTuple):
 
 def _rates(problem, now, N, steps):
     """The learning rates (steps, 2) of the steps from alpha = now on."""
+    if type(problem).rates is Problem.rates:  # the same at all times
+        return np.full((steps, 2), problem.rates(now))
     return np.array([problem.rates(now + s / N) for s in range(steps)])
 
 
@@ -92,9 +97,11 @@ def _rule(problem, N, rates, like):
     return Rule(problem, N, rates, (kept, kept_v), *own, *own_v)
 
 
-def rules_of(problem, N, start, pieces, like):
-    """The Rule of each of the pieces (first, end) of blocks of steps."""
-    made, rules = {}, []
+def rules_of(problem, N, start, pieces, like, made):
+    """The Rule of each of the pieces (first, end) of blocks of steps; `made` keeps some of them."""
+    rules = []
+    if len(made) > KEPT:  # where rates change all the time, no block is like another
+        made.clear()
     for first, end in pieces:
         rates = _rates(problem, start + first / N, N, end - first)
         key = rates.tobytes()

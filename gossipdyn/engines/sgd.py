@@ -209,13 +209,13 @@ def _advance(problem, w, source, now, times):
         threads = torch.get_num_threads()
         chunk = -(-learners // (threads * -(-learners // (threads * chunk))))
     with _pool(threads) as pool:
-        now = int(now)
+        now, move = int(now), partial(_move, problem, pool, chunk, samples_of(problem, w), {})
         for t in map(int, times):
             whole = max(now, t - t % source.block)
-            w, source = _move(problem, pool, chunk, source, w, now, whole, back=whole)
+            w, source = move(source, w, now, whole, back=whole)
             now = whole
             back = t if t == times[-1] else now
-            yield _move(problem, pool, chunk, source, w, now, t, back)
+            yield move(source, w, now, t, back)
 
 
 @contextmanager
@@ -235,8 +235,11 @@ def _pool(threads):
         yield pool
 
 
-def _move(problem, pool, chunk, source, w, start, stop, back):
-    """The weights at step `stop`, from those at `start`, and the source at step `back`."""
+def _move(problem, pool, chunk, sample, made, source, w, start, stop, back):
+    """The weights at step `stop`, from those at `start`, and the source at step `back`.
+
+    sample : the Samples of the problem. made : rules of blocks, kept from one move to the next.
+    """
     if stop == start:
         return w, source
     runs, everyone, K, N = w.W.shape
@@ -245,8 +248,7 @@ def _move(problem, pool, chunk, source, w, start, stop, back):
     moved_W, moved_v = torch.empty_like(W), torch.empty_like(v)
     states = list(source.states)
     pieces = _pieces(source.block, start, stop)
-    rules = rules_of(problem, N, source.start, pieces, W)
-    sample = samples_of(problem, w)
+    rules = rules_of(problem, N, source.start, pieces, W, made)
     given_up = threading.Event()
 
     @torch.inference_mode()

@@ -133,6 +133,8 @@ class Ledger:
 def _stacked(states):
     """States of one kind and shape as one, along a new leading axis."""
     kind = type(states[0])
+    if len(states) == 1:
+        return made(kind, **{name: getattr(states[0], name)[None] for name in kind.axes})
     return made(kind, **{n: np.stack([getattr(s, n) for s in states]) for n in kind.axes})
 
 
