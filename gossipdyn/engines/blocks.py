@@ -22,7 +22,6 @@ import torch
 from ..problem import Problem
 from .samples import samples_of
 
-
 KEPT = 64  # rules of blocks, about
 
 
