@@ -30,9 +30,9 @@ def seconds(call, *args, repeats=3):
     return min(times)
 
 
-def setting(P, K, M, eta=0.2):
+def setting(P, K, M, eta=0.2, seed=3):
     problem = gd.Problem(activation=gd.erf, v_star=np.ones(M), T=np.eye(M), eta=eta)
-    return problem, gd.random_start(problem, workers=P, students=K, N=1000, seed=3)
+    return problem, gd.random_start(problem, workers=P, students=K, N=1000, seed=seed)
 
 
 def fixed_steps(rate, y, end, step):
@@ -88,7 +88,7 @@ def main():
     print(f"right-hand side, P=1 K=4 M=2: {1e6 * rhs:.0f} microseconds")
     for end in (100.0, 1e4):
         print(f"flow to alpha={end:g}: {seconds(gd.run, gd.flow(), problem, x0, end):.3f} s")
-    starts = [gd.random_start(problem, students=4, N=1000, seed=s) for s in range(64)]
+    starts = [setting(1, 4, 2, seed=s)[1] for s in range(64)]
     x = gd.Overlaps(*(np.stack([getattr(start, name) for start in starts]) for name in "QRv"))
     for together in (False, True):
         engine = gd.flow(together=together)
