@@ -618,6 +618,7 @@ OTHERS = {  # met by a test of their own above
     "is no saved trajectory",
     "has format",
     "was made with",
+    "the problem of {path}",
     "parts pickle",
     "no checkpoint of this",
     "is damaged: delete",

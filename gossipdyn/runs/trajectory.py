@@ -68,9 +68,11 @@ class Trajectory:
 
     Notes
     -----
-    This runs it again, bit for bit on one machine; runs on different devices agree in law only::
+    This runs it again, bit for bit on one machine::
 
         gd.run(getattr(gd, t.engine["name"])(**t.engine["options"]), t.problem, **t.asked)
+
+    Runs on different devices agree in law only.
 
     References
     ----------
