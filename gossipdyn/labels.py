@@ -143,3 +143,11 @@ def of_workers(state, chosen):
             array = array[(..., chosen, *(-1 - place) * (slice(None),))]
         arrays[name] = array
     return replace(state, **arrays)
+
+
+def told_apart(axes):
+    """Names of axes, each once: the second "worker" is "worker_2"."""
+    return tuple(
+        axis if axis not in axes[:i] else f"{axis}_{1 + axes[:i].count(axis)}"
+        for i, axis in enumerate(axes)
+    )

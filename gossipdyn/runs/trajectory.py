@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from ..averages.activation import Activation
 from ..averages.shipped import named
 from ..checks import flag, instance, number, one_of, reals, whole
-from ..labels import KINDS
+from ..labels import KINDS, told_apart
 from ..problem import Problem
 from ..states import Overlaps, Weights
 from ..version import __version__
@@ -278,7 +278,7 @@ class Trajectory:
             raise ValueError("to_xarray needs xarray: pip install xarray") from error
         axes = {**Overlaps.axes, **KINDS[self.kind].axes, "risk": ("worker",), "mean_risk": ()}
         arrays = {
-            name: (("run", "time", *_told_apart(axes[name])), array)
+            name: (("run", "time", *told_apart(axes[name])), array)
             for name, array in self.arrays.items()
         }
         coordinates = {"alpha": ("time", self.alpha), "after_mixing": ("time", self.after_mixing)}
@@ -387,14 +387,6 @@ class Trajectory:
                 f"{name} was not kept, only {list(self.arrays)}: name it in run(..., keep=...)"
             )
         return self.arrays[name]
-
-
-def _told_apart(axes):
-    """Names of axes, each once: the second "worker" is "worker_2"."""
-    return tuple(
-        axis if axis not in axes[:i] else f"{axis}_{1 + axes[:i].count(axis)}"
-        for i, axis in enumerate(axes)
-    )
 
 
 def check_trajectory(t):
