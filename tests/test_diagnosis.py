@@ -1,5 +1,6 @@
 """What diagnose() says where a rise of Q_ij alone misleads, and what setbacks() measures."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -120,6 +121,11 @@ def test_runs_are_diagnosed_one_by_one():
         for name in ("cosine_rise", "matched_ratio", "risk_after", "trace_loss", "noise_floor"):
             np.testing.assert_array_equal(getattr(d, name)[run], getattr(alone, name))
     assert "means of 3 runs" in str(d) and "means of 3 runs" in d._repr_html_()
+    assert d.cosine_floor is d.noise_floor
+    for count in (1, 2):
+        some = gd.diagnose(gd.Overlaps(*(getattr(runs, name)[:count] for name in "QRv")), PAIR)
+        for text in (str(some), some._repr_html_()):
+            assert ("means of" in text) == (count > 1)
 
 
 def test_a_diagnosis_is_readable():
@@ -483,6 +489,20 @@ def test_what_a_setback_is_in_the_flow():
     s = gd.setbacks(swapped)
     assert np.all(s.recovery == np.inf)
     np.testing.assert_allclose(s.jump, 0.0203091, rtol=0, atol=6e-8)
+
+
+def test_a_round_is_compared_with_the_record_just_before_it():
+    """What was half a unit of time before does not count; a risk that stays has come back."""
+    problem = teacher(2, eta=1.0)
+    t = gd.run(gd.flow(), problem, ordered([0, 1], [1, 0]), [(1.0, PAIR)], record=[0.5])
+    assert t.alpha.tolist() == [0, 0.5, 1, 1]
+    R = np.array(t.R)
+    R[:, 1] = 0
+    assert gd.setbacks(replace(t, R=R)).harmful.all()
+    R[:, 2] = 0
+    assert not gd.setbacks(replace(t, R=R)).harmful.any()
+    same = gd.setbacks(replace(t, risk=np.ones_like(t.risk)))
+    assert np.all(same.recovery == 0) and np.all(same.jump == 0)
 
 
 def test_setbacks_are_refused_without_rounds_or_risks():

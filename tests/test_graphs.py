@@ -1,5 +1,7 @@
 """Graphs: their spectra in closed form, what their weights keep, and what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from anything import weights
@@ -164,6 +166,7 @@ def test_random_graphs_are_drawn_again_until_connected():
     assert np.abs(counts - 250).max() < 5 * np.sqrt(1000 * 0.25 * 0.75)
     np.testing.assert_allclose(gd.erdos_renyi(5, 1.0), gd.complete(5), rtol=0, atol=ALGEBRA)
     np.testing.assert_array_equal(gd.erdos_renyi(9, 0.3, seed=4), gd.erdos_renyi(9, 0.3, seed=4))
+    np.testing.assert_array_equal(gd.erdos_renyi(9, 0.3), gd.erdos_renyi(9, 0.3, seed=0))
     with pytest.raises(ValueError, match=r"none of 1000 .* 30 workers .* 0\.01 .* ln\(P\) / P = 0"):
         gd.erdos_renyi(30, 0.01)
 
@@ -192,6 +195,7 @@ def test_networkx_graphs_are_taken_as_they_are():
         (nx.Graph([(0, 1), (2, 3)]), r"2 parts: \{0, 1\} and \{2, 3\}"),
         (nx.Graph(), "P is a whole number from 1 up, got 0"),
         ([(0, 1)], "expected a networkx graph, got list"),
+        (SimpleNamespace(nodes=[0]), "expected a networkx graph, got SimpleNamespace"),
     ]:
         with pytest.raises(ValueError, match=words):
             gd.from_networkx(graph)

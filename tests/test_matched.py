@@ -203,6 +203,16 @@ def test_units_of_opposite_second_layers_are_never_taken_for_alike():
     assert_same(after, gd.mix(PAIR, rows_alone))
 
 
+def test_second_layers_and_overlaps_of_zero_have_no_sign():
+    """Silent units are like any others; a unit that is like none is moved and not flipped."""
+    silent = students([np.eye(2), np.eye(2)[::-1]], v=[[0, 1], [1, 0]])
+    np.testing.assert_array_equal(gd.matched(SWAP).matrix(silent)[:2, 2:], np.eye(2)[::-1])
+    a, b, c = np.eye(3)
+    x = students([[a, b], [c, a]])
+    G = gd.matched(SWAP, teacher(3, eta_v=0.5)).matrix(x)
+    np.testing.assert_array_equal(G[:2, 2:], np.eye(2)[::-1])
+
+
 @given(P=st.integers(1, 4), K=st.integers(1, 4), signs=st.booleans(), seed=seeds)
 def test_workers_that_hear_each_other_use_inverse_orders(P, K, signs, seed):
     x = gd.overlaps(weights(P, K, M=2, seed=seed))
