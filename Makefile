@@ -5,7 +5,7 @@ READY := .venv/ready
 PAGES ?= book/*.ipynb
 NBVAL := --nbval --nbval-current-env --nbval-cell-timeout=600
 
-.PHONY: book test fast test-portable check execute tables bench clean
+.PHONY: book test fast test-portable mutants check execute tables bench clean
 
 # The book, in _build/html. A warning fails it.
 book: $(READY)
@@ -20,6 +20,11 @@ test: $(READY)
 # The unit tests that are not marked slow, in a minute and a half on two cores.
 fast: $(READY)
 	$(BIN)/pytest tests -m "not slow" --numprocesses=logical --maxprocesses=4 --dist=loadscope
+
+# Does some test fail wherever the code is broken? In under an hour on two cores; what it leaves out
+# is said by .venv/bin/python tests/mutants.py --help
+mutants: $(READY)
+	$(BIN)/python tests/mutants.py
 
 # What could hang on the machine's CPU, once more as if it had another one: the tests of the chain
 # and of what decomposes matrices, and the pages that do either.
@@ -44,8 +49,8 @@ execute: $(READY)
 	    --ExecutePreprocessor.record_timing=False $(PAGES)
 
 # Processes fill the cores, so a process keeps to one thread. No progress bars in outputs.
-test fast test-portable execute tables: export OMP_NUM_THREADS := 1
-test fast test-portable execute: export TQDM_DISABLE := 1
+test fast test-portable mutants execute tables: export OMP_NUM_THREADS := 1
+test fast test-portable mutants execute: export TQDM_DISABLE := 1
 
 # Every table in book/data, in under two hours on two cores, or some of the scripts in benchmarks/
 # that make them: make tables TABLES=exit_times. Once killed, it goes on where it was.
