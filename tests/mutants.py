@@ -35,7 +35,7 @@ ALIVE = ROOT / "tests" / "mutants_alive.txt"
 TESTS = {
     "reading/diagnosis.py": ["diagnosis", "specialisation"],
     "reading/setbacks.py": ["diagnosis"],
-    "reading/phases.py": ["specialisation", "plateau"],
+    "reading/phases.py": ["phases", "specialisation", "plateau"],
     "theory/plateau.py": ["plateau"],
     "theory/symmetry.py": ["specialisation", "plateau"],
     "theory/stability.py": ["stability"],

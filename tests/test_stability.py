@@ -268,6 +268,17 @@ def test_the_noise_floor_of_workers_that_mix():
     assert gd.modes(problem, after, round=(period, A))[0][0] < 0
 
 
+def test_a_fixed_point_of_rounds_comes_back_to_itself():
+    """With noise that moves Q by 0.1 between two rounds."""
+    problem, A, period = committee(2, eta=0.5, sigma=0.5), gd.path(3), 2.0
+    start = gd.mix(np.ones((3, 1)), gd.perfect(problem))
+    x = gd.fixed_point(problem, start, round=(period, A))
+    t = gd.run(gd.flow(rtol=1e-10), problem, x, [(period, A)])
+    assert np.abs(t.Q[0, 1] - x.Q).max() > 0.01
+    for name in "QR":
+        assert getattr(t, name)[0, -1] == pytest.approx(getattr(x, name), abs=1e-7)
+
+
 def test_what_modes_refuses():
     problem = committee(2, activation=gd.relu, eta=0.5)
     with pytest.raises(ValueError, match="kink at x.*largest_stable_eta"):
