@@ -580,3 +580,23 @@ def test_whatever_stops_a_run_carries_what_was_computed():
     with pytest.raises(KeyError) as stopped:
         gd.run(gd.flow(), unit, x, [(0.1, gd.complete(1)), (0.1, broken)])
     np.testing.assert_allclose(stopped.value.trajectory.alpha, [0, 0.1, 0.1, 0.2])
+
+
+def test_states_before_one_without_a_risk_are_not_lost():
+    """The averages of tanh end at a variance: risks of many states are computed together."""
+    problem = gd.Problem(gd.tanh, [1], [[1]])
+
+    def begin(problem, x0, start, rows):
+        return gd.Overlaps(x0.Q[None], x0.R[None], x0.v[None]), None
+
+    def advance(problem, x, source, now, times):
+        for time in times:
+            yield gd.Overlaps(x.Q * 10.0**time, x.R, x.v), source
+
+    engine = gd.Engine("growing", {}, None, begin, advance)
+    one = gd.Overlaps.single(Q=[[1]], R=[[0]], v=[1])
+    with pytest.raises(ValueError, match="variance") as stopped:
+        gd.run(engine, problem, one, 6.0, record=[1, 2, 4, 5])
+    t = stopped.value.trajectory
+    assert t.alpha.tolist()[:3] == [0, 1, 2] and t.alpha[-1] < 4 and not t.complete
+    assert np.all(np.isfinite(t.risk))

@@ -55,13 +55,23 @@ class Ledger:
 
         Raises Diverged at the first one out of bounds; those before it are recorded.
         """
-        waiting, self.waiting, self.numbers = self.waiting, [], 0
-        looked_at = [entry for entry in waiting if entry[1] is not None]
-        if looked_at:
-            seen = _stacked([entry[1] for entry in looked_at])
-            x = overlaps(seen, self.problem)
-            with np.errstate(over="ignore", invalid="ignore"):  # of what has diverged
-                risks = unchecked_risk(self.problem, x)
+        waiting = self.waiting
+        looked_at = [entry[1] for entry in waiting if entry[1] is not None]
+        try:
+            if looked_at:
+                seen = _stacked(looked_at)
+                x = overlaps(seen, self.problem)
+                with np.errstate(over="ignore", invalid="ignore"):  # of what has diverged
+                    risks = unchecked_risk(self.problem, x)
+        except ValueError:  # one of them has no risk: those before it have, and are recorded
+            self.waiting, self.numbers = [], 0
+            if len(waiting) == 1:
+                raise
+            for entry in waiting:
+                self.waiting = [entry]
+                self.check()
+            return
+        self.waiting, self.numbers = [], 0
         good, number = [], 0
         try:
             for state, own, alpha, after_mixing, shown in waiting:
